@@ -35,7 +35,8 @@ run: engine settings build ## set up what is needed, then run the server on :808
 
 test: vet lint vuln engine settings bases image chromium postgres runsc ## run vet, lint, unit and integration tests
 	@[ "$$(id -u)" = 0 ] || echo "you are not root: the tests that create network namespaces are skipped"
-	GORACE=atexit_sleep_ms=0 BERTH_REQUIRE_ENGINE=1 BERTH_TEST_IMAGES=1 go test -race -timeout 75m -parallel 4 ./...
+	@# nice: one busy thread of a test weighs as much as all containers together otherwise
+	GORACE=atexit_sleep_ms=0 BERTH_REQUIRE_ENGINE=1 BERTH_TEST_IMAGES=1 nice -n 5 go test -race -timeout 75m -parallel 4 ./...
 
 bench: engine settings bases ## measure the table of docs/benchmarks.md; BASE=<commit> compares with a commit instead
 	go run ./integration/bench $(if $(BASE),-base '$(BASE)' $(BENCH_ROUNDS:%=-rounds %),-write docs/benchmarks.md)
