@@ -51,7 +51,7 @@ type cutOff struct {
 	manager func(context.Context) bool // reports whether this node is a manager that Swarm answers
 	grace   time.Duration
 	within  time.Duration // that programs get to end
-	last    time.Time // when it last was not cut off for sure
+	last    time.Time     // when it last was not cut off for sure
 	takes   func(stack string) bool
 	log     *slog.Logger
 }
