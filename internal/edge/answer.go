@@ -124,31 +124,77 @@ func (l *lane) Interim(status int, fields []wire.Field) {
 }
 
 func (l *lane) Begin(head *exchange.Head, last bool) {
-	l.way.Answered(head.Status)
-	l.begun = true
 	l.last = l.last || last
 	l.chunked = head.Body && head.Length < 0
-	l.outBuf = wire.Small.Get()
-	p := l.appendStatus((*l.outBuf)[:0], head.Status)
+	p := l.beginHead(head.Status)
 	p = l.appendFields(p, head.Fields)
 	if !hasDate(head.Fields) {
 		p = append(p, date()...)
 	}
-	switch {
-	case head.Length >= 0:
-		p = append(p, "Content-Length: "...)
-		p = strconv.AppendInt(p, head.Length, 10)
-		p = append(p, '\r', '\n')
-	case l.chunked:
+	p = appendLength(p, head.Length)
+	if l.chunked {
 		p = append(p, "Transfer-Encoding: chunked\r\n"...)
 		for _, name := range head.Trailers {
 			p = appendField(p, "Trailer", name)
 		}
 	}
+	l.endHead(p)
+}
+
+// beginHead begins the head of an answer, which the caller appends to.
+func (l *lane) beginHead(status int) []byte {
+	l.way.Answered(status)
+	l.begun = true
+	l.outBuf = wire.Small.Get()
+	return l.appendStatus((*l.outBuf)[:0], status)
+}
+
+// endHead ends the head, which is not sent yet.
+func (l *lane) endHead(p []byte) {
 	if l.last {
 		p = append(p, "Connection: close\r\n"...)
 	}
 	l.out = append(p, '\r', '\n')
+}
+
+// appendLength appends Content-Length, unless the length is negative.
+func appendLength(p []byte, length int64) []byte {
+	if length < 0 {
+		return p
+	}
+	p = append(p, "Content-Length: "...)
+	p = strconv.AppendInt(p, length, 10)
+	return append(p, '\r', '\n')
+}
+
+// sendReady sends an answer that is ready.
+func (l *lane) sendReady(a *wire.Ready) {
+	defer l.way.End()
+	p := append(l.beginHead(a.Status), a.Head...)
+	if a.NoIndex {
+		p = append(p, "X-Robots-Tag: noindex\r\n"...)
+	}
+	p = append(p, date()...)
+	l.endHead(appendLength(p, a.Length))
+	if a.File == nil {
+		_, _ = l.Write(a.Body) // an error ends the connection
+		return
+	}
+	defer a.File.Close()
+	n, err := l.copyFile(&io.LimitedReader{R: a.File, N: a.Length})
+	if n < a.Length || err != nil {
+		l.broken = true // what is there must not be taken for the whole
+	}
+}
+
+// copyFile sends what there is of a file, without a copy through this process if possible.
+func (l *lane) copyFile(r io.Reader) (int64, error) {
+	if to := l.Direct(); to != nil {
+		return to.ReadFrom(r)
+	}
+	buf := wire.Large.Get()
+	defer wire.Large.Put(buf)
+	return io.CopyBuffer(struct{ io.Writer }{l}, r, *buf)
 }
 
 // appendStatus appends the status line, and the id of the request.
@@ -263,7 +309,7 @@ func (l *lane) Direct() io.ReaderFrom {
 	return l
 }
 
-// ReadFrom lets the kernel move the bytes of r to the caller, if r is a socket.
+// ReadFrom lets the kernel move the bytes of r to the caller, if r is a socket or a file.
 func (l *lane) ReadFrom(r io.Reader) (int64, error) {
 	l.Flush()
 	if l.broken {

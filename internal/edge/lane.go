@@ -377,8 +377,11 @@ func (l *lane) exchange() bool {
 	}
 	l.posted = l.req.Method == http.MethodPost
 	l.begin(l.identifyRequest())
-	failure := l.way.Serve(l)
-	if failure != nil {
+	if ready := l.way.Ready(); ready != nil {
+		l.sendReady(ready)
+		return l.finish()
+	}
+	if failure := l.way.Serve(l); failure != nil {
 		l.last = l.last || failure.Unread
 		l.way.Refuse(&pageWriter{l: l, header: http.Header{}}, l.pageRequest(), failure)
 	}

@@ -22,6 +22,7 @@ type Options = exchange.Options
 type Target struct {
 	up      *exchange.Upstream // nil for a handler
 	handler http.Handler       // nil for an upstream
+	prompt  Prompt             // what handler can do besides; may be nil
 
 	state   atomic.Int64 // requests in flight, and drainBit once draining
 	drained chan struct{}
@@ -44,7 +45,16 @@ func NewUpstream(addr string, o Options) *Target {
 // NewHandler returns a target that passes requests to h, for example a static site. If
 // h is an io.Closer, it is closed once the target has been drained.
 func NewHandler(h http.Handler) *Target {
-	return &Target{handler: h, drained: make(chan struct{})}
+	t := &Target{handler: h, drained: make(chan struct{})}
+	t.prompt, _ = h.(Prompt)
+	return t
+}
+
+// Prompt is a handler that has the answers to some requests ready.
+type Prompt interface {
+	// Ready returns the answer to a request, of which the handler is to see the given target.
+	// Without one the handler is asked.
+	Ready(r *wire.Request, target string) (a wire.Ready, ok bool)
 }
 
 // NewInner returns a handler that passes requests to a server inside this process, for

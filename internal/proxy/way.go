@@ -10,9 +10,12 @@ import (
 )
 
 // Way is where a request for a host goes at once: to a process of this node, or to the node
-// that runs the stack. Serve must be called, since the target waits for it to end.
+// that runs the stack. Or the answer is ready. Serve must be called, or End once the answer has
+// been sent, since the target waits for that.
 type Way struct {
 	target *Target
+	ready  wire.Ready
+	prompt bool  // ready is the answer
 	peer   *Peer // nil for a process
 	of     exchange.Tenant
 	meter  *meter
@@ -21,7 +24,7 @@ type Way struct {
 
 // Way returns the way of a request for a host, written as in Entry.Hosts, which a caller has
 // sent. There is none if the request has to wait, or is answered by something else than a
-// process: then Serve answers. The way may change the target of the request.
+// process and without an answer that is ready: then Routes.Serve answers. The way may change the target of the request.
 func (t *Routes) Way(host string, r *wire.Request, hops int) (w Way, ok bool) {
 	w = Way{of: exchange.Tenant{Host: host}, meter: &unknown, began: time.Now()}
 	if to, has := t.domain(host); has {
@@ -39,7 +42,7 @@ func (t *Routes) Way(host string, r *wire.Request, hops int) (w Way, ok bool) {
 	}
 	w.of.NoIndex = p.entry.Unclaimed && !w.of.Domain
 	p, target, prefix := p.follow(r.Target)
-	if !p.known || p.entry.Status != stack.Live || p.service.Closed != "" || p.service.Target == nil || p.service.Target.up == nil {
+	if !p.known || p.entry.Status != stack.Live || p.service.Closed != "" || p.service.Target == nil {
 		return Way{}, false
 	}
 	w.of.Prefix, w.target = prefix, p.service.Target
@@ -49,9 +52,33 @@ func (t *Routes) Way(host string, r *wire.Request, hops int) (w Way, ok bool) {
 	if !w.target.acquire() {
 		return Way{}, false
 	}
+	if w.target.up == nil && !w.prepare(r, target) {
+		w.End()
+		return Way{}, false
+	}
 	r.Target = target
 	return w, true
 }
+
+// prepare gets the answer of a handler that has it ready.
+func (w *Way) prepare(r *wire.Request, target string) bool {
+	if w.target.prompt != nil {
+		w.ready, w.prompt = w.target.prompt.Ready(r, target)
+		w.ready.NoIndex = w.of.NoIndex
+	}
+	return w.prompt
+}
+
+// Ready returns the answer if it is ready, else nil.
+func (w *Way) Ready() *wire.Ready {
+	if !w.prompt {
+		return nil
+	}
+	return &w.ready
+}
+
+// End says that the answer that was ready has been sent.
+func (w *Way) End() { w.target.release() }
 
 // Serve carries the request there and its answer back.
 func (w *Way) Serve(call exchange.Call) *exchange.Failure {

@@ -43,7 +43,7 @@ var mayImport = map[string][]string{
 	"internal/depot":             {"internal/registry", "internal/engine", "internal/stack", "internal/store"},
 	"internal/health":            {"internal/hostfault"},
 	"internal/doctor":            {"internal/disk"},
-	"internal/site":              {"internal/hostfault"},
+	"internal/site":              {"internal/hostfault", "internal/wire"},
 	"internal/cluster":           {"internal/stack", "internal/store"},
 	"internal/webhook":           {"internal/stack", "internal/store"},
 	"internal/mail":              {"internal/stack", "internal/safetext", "internal/auth", "internal/store"},

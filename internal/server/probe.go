@@ -33,17 +33,29 @@ func (s *Server) probeShut(ctx context.Context) error {
 	if err != nil || len(shut) == 0 {
 		return err
 	}
-	if err := s.firewall.Apply(ctx, nil); err != nil {
-		s.log.Warn("not tried whether stacks reach the installation's own services", "error", err)
-		return nil // admission says what follows from it
+	return s.tryShut(s.firewall.Apply(ctx, nil), func() error {
+		ctx, cancel := context.WithTimeout(ctx, probeTime)
+		defer cancel()
+		image, err := s.builder.EnsureDebian(ctx, io.Discard)
+		if err != nil {
+			return fmt.Errorf("make the image of the probe: %w", err)
+		}
+		return probe(ctx, s.driver, image, shut)
+	})
+}
+
+// tryShut tries whether stacks reach what they must not, also if the rules could not be set:
+// something else may keep them from it. Operators who run stacks without rules are only warned.
+func (s *Server) tryShut(unset error, try func() error) error {
+	if unset != nil && s.cfg.AllowUnguarded {
+		s.log.Warn("stacks may reach the installation's own services", "error", unset)
+		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, probeTime)
-	defer cancel()
-	image, err := s.builder.EnsureDebian(ctx, io.Discard)
-	if err != nil {
-		return fmt.Errorf("make the image of the probe: %w", err)
+	err := try()
+	if err != nil && unset != nil {
+		return fmt.Errorf("%w; the rules could not be set: %w", err, unset)
 	}
-	return probe(ctx, s.driver, image, shut)
+	return err
 }
 
 // probe runs a container of a stack that there is only for this.

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -45,6 +46,29 @@ func TestProbe_NamesWhatAStackReaches(t *testing.T) {
 	}
 	require.ErrorContains(t, err, "a stack's container reaches "+reachable.String())
 	require.NotContains(t, err.Error(), "\n")
+}
+
+func TestTryShut_RefusesAStartWithoutRules(t *testing.T) {
+	unset, reached := errors.New("no iptables"), errors.New("a stack's container reaches 10.0.0.9:5432")
+	for name, tt := range map[string]struct {
+		unset, tried error
+		unguarded    bool
+		want         string
+	}{
+		"rules hold":            {},
+		"rules do not hold":     {tried: reached, want: reached.Error()},
+		"no rules":              {unset: unset, tried: reached, want: reached.Error() + "; the rules could not be set: no iptables"},
+		"none, but not reached": {unset: unset},
+		"none are wanted":       {unset: unset, tried: reached, unguarded: true},
+		"not needed, but set":   {tried: reached, unguarded: true, want: reached.Error()},
+	} {
+		s := &Server{cfg: Config{AllowUnguarded: tt.unguarded}, log: slog.New(slog.DiscardHandler)}
+		if err := s.tryShut(tt.unset, func() error { return tt.tried }); tt.want == "" {
+			require.NoError(t, err, name)
+		} else {
+			require.EqualError(t, err, tt.want, name)
+		}
+	}
 }
 
 // addressOf returns the first address of an interface.

@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"strconv"
 	"strings"
+	"sync/atomic"
 )
 
 // coding is a content encoding; the constants are in the order of the host's
@@ -34,6 +35,7 @@ type file struct {
 	lifetime []string
 	plain    blob
 	coded    [identity]*blob // nil where there is none
+	heads    [codings]atomic.Pointer[heads]
 }
 
 // newFile describes a regular file; path is its location, which differs from its name

@@ -12,6 +12,7 @@
 //	scan.go       the folder's tree becomes files and links
 //	routes.go     files become URL paths: clean URLs, folders, redirects, spa
 //	send.go       one file as a response: conditions, ranges, body
+//	ready.go      the same for a whole file, without net/http
 //	coding.go     which encoding a client gets
 //	blob.go       bytes of one encoding: entity tag, reading, compressing
 //	memory.go     the bounded memory of small bodies that all sites share

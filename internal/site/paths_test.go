@@ -327,10 +327,11 @@ func FuzzPath(f *testing.F) {
 	f.Fuzz(func(t *testing.T, path string, spa bool) {
 		decoded := get("/")
 		decoded.URL = &url.URL{Path: path}
+		decoded.RequestURI = decoded.URL.EscapedPath()
 		requests := []*http.Request{decoded}
 		if u, err := url.ParseRequestURI(path); err == nil {
 			encoded := get("/")
-			encoded.URL = u
+			encoded.URL, encoded.RequestURI = u, path
 			requests = append(requests, encoded)
 		}
 		for _, r := range requests {

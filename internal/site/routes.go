@@ -178,10 +178,10 @@ func isPagePath(key string) bool {
 
 // isNavigation reports whether a client wants a page to show. Browsers say what a
 // request is for; for other clients the Accept header decides.
-func isNavigation(r *http.Request) bool {
-	if mode := r.Header.Get("Sec-Fetch-Mode"); mode != "" && mode != "navigate" {
+func isNavigation(r fields) bool {
+	if mode := r.Values("Sec-Fetch-Mode"); len(mode) > 0 && mode[0] != "" && mode[0] != "navigate" {
 		return false
 	}
-	accept := r.Header["Accept"]
+	accept := r.Values("Accept")
 	return len(accept) == 0 || mentions(accept, "text/html") || mentions(accept, "text/*") || mentions(accept, "*/*")
 }

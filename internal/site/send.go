@@ -29,17 +29,12 @@ func (s *Site) send(w http.ResponseWriter, r *http.Request, f *file, status int)
 	}
 	h := w.Header()
 	f.setState(h, t, asked)
-	if asked && !partial && isFresh(r, b, t) {
+	if asked && !partial && isFresh(r.Header, b, t) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
-	h["Content-Type"] = f.kind.contentType
-	if c != identity {
-		h["Content-Encoding"] = encoding[c]
-	} else if asked {
-		h["Accept-Ranges"] = bytesUnit
-	}
-	if partial || asked && hasGuard(r) {
+	f.setContent(h, c, asked)
+	if partial || asked && hasGuard(r.Header) {
 		err = s.sendContent(w, r, b)
 	} else {
 		err = s.sendWhole(w, r, b, status)
@@ -60,6 +55,16 @@ func (f *file) setState(h http.Header, t *tag, asked bool) {
 		return
 	}
 	h["Cache-Control"], h["Etag"], h["Last-Modified"] = f.lifetime, t.etagHeader, t.lastModified
+}
+
+// setContent sets the headers that say what the body is.
+func (f *file) setContent(h http.Header, c coding, asked bool) {
+	h["Content-Type"] = f.kind.contentType
+	if c != identity {
+		h["Content-Encoding"] = encoding[c]
+	} else if asked {
+		h["Accept-Ranges"] = bytesUnit
+	}
 }
 
 // sendWhole writes all of b. If it fails, nothing has been written yet.
@@ -122,18 +127,21 @@ func wantsRange(r *http.Request) bool {
 	return len(ranges) == 1 && r.Method == http.MethodGet && strings.Count(ranges[0], ",") < maxRanges
 }
 
+// fields are those of a request, by canonical names.
+type fields interface{ Values(name string) []string }
+
 // hasGuard reports whether a request applies only to a certain state.
-func hasGuard(r *http.Request) bool {
-	return r.Header["If-Match"] != nil || r.Header["If-Unmodified-Since"] != nil
+func hasGuard(r fields) bool {
+	return r.Values("If-Match") != nil || r.Values("If-Unmodified-Since") != nil
 }
 
 // isFresh reports whether a client's copy is up to date. Guards take precedence and are
 // not evaluated here.
-func isFresh(r *http.Request, b *blob, t *tag) bool {
+func isFresh(r fields, b *blob, t *tag) bool {
 	if hasGuard(r) {
 		return false
 	}
-	if tags := r.Header["If-None-Match"]; len(tags) > 0 {
+	if tags := r.Values("If-None-Match"); len(tags) > 0 {
 		for _, line := range tags {
 			if strings.Contains(line, t.etag) || strings.TrimSpace(line) == "*" {
 				return true
@@ -141,10 +149,10 @@ func isFresh(r *http.Request, b *blob, t *tag) bool {
 		}
 		return false
 	}
-	since := r.Header.Get("If-Modified-Since")
-	if since == "" {
+	since := r.Values("If-Modified-Since")
+	if len(since) == 0 {
 		return false
 	}
-	at, err := http.ParseTime(since)
+	at, err := http.ParseTime(since[0])
 	return err == nil && b.changed.Unix() <= at.Unix()
 }

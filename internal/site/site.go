@@ -170,31 +170,44 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // get answers with the file that the path stands for.
 func (s *Site) get(w http.ResponseWriter, r *http.Request) {
-	found, key := s.find(r.URL.Path)
-	switch {
-	case found.file == nil && s.fallback != nil && isPagePath(key):
+	m := s.match(r.URL.Path, r.Header)
+	if m.navigates {
 		w.Header()["Vary"] = varyNavigation
-		if isNavigation(r) {
-			s.send(w, r, s.fallback, http.StatusOK)
-			return
-		}
-		s.notFound(w, r)
-	case found.file == nil:
-		s.notFound(w, r)
-	case found.moved:
-		redirect(w, r, key)
+	}
+	switch {
+	case m.file == nil:
+		sendPage(w, r, http.StatusNotFound, "There is no page at this address.")
+	case m.moved:
+		redirect(w, r, m.to)
 	default:
-		s.send(w, r, found.file, http.StatusOK)
+		s.send(w, r, m.file, m.status)
 	}
 }
 
-// notFound answers with the site's own 404.html if it has one.
-func (s *Site) notFound(w http.ResponseWriter, r *http.Request) {
-	if s.missing != nil {
-		s.send(w, r, s.missing, http.StatusNotFound)
-		return
+// match is what a request gets.
+type match struct {
+	file      *file  // nil if there is none, nor a 404.html
+	status    int    // to send it with
+	moved     bool   // it is a redirect
+	to        string // to this path, without the leading slash
+	navigates bool   // it depends on whether the client wants a page to show
+}
+
+// match returns what a request for a path gets.
+func (s *Site) match(path string, r fields) match {
+	found, key := s.find(path)
+	switch {
+	case found.file == nil && s.fallback != nil && isPagePath(key):
+		if isNavigation(r) {
+			return match{file: s.fallback, status: http.StatusOK, navigates: true}
+		}
+		return match{file: s.missing, status: http.StatusNotFound, navigates: true}
+	case found.file == nil:
+		return match{file: s.missing, status: http.StatusNotFound}
+	case found.moved:
+		return match{file: found.file, moved: true, to: key}
 	}
-	sendPage(w, r, http.StatusNotFound, "There is no page at this address.")
+	return match{file: found.file, status: http.StatusOK}
 }
 
 // unreadable answers for a file of the index that cannot be read.

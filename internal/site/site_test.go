@@ -66,7 +66,7 @@ func request(method, target string, header ...string) *http.Request {
 		panic(err)
 	}
 	r := httptest.NewRequest(method, "/", nil)
-	r.URL = u
+	r.URL, r.RequestURI = u, target
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Add(header[i], header[i+1])
 	}
@@ -77,6 +77,11 @@ func request(method, target string, header ...string) *http.Request {
 func do(s *Site, r *http.Request) *http.Response {
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, r)
+	if a, ok := s.Ready(plain(r), r.RequestURI); ok {
+		if want, got := describe(w), describe(sent(a, r.Method)); got != want {
+			panic(fmt.Sprintf("%s %s is answered differently if the answer is ready:\n%s\ninstead of\n%s", r.Method, r.RequestURI, got, want))
+		}
+	}
 	return w.Result()
 }
 
