@@ -189,6 +189,7 @@ func TestCrash_TheSixthFailsTheStackOverARestartOfTheServer(t *testing.T) {
 	require.Equal(t, map[string]any{"error": text}, events[len(events)-1].Data)
 	require.Contains(t, h.logs(t, st, "service=web"), text)
 	h.keeps(t, st, "image web", "image api", "volume web-data", "volume api-data")
+	require.Contains(t, h.pullData(t, st, "web", ""), "./", "its owner does not get at the files")
 	for _, service := range []string{"web", "api"} {
 		require.Equal(t, http.StatusServiceUnavailable, h.get(t, st.url(service, "/")).status)
 	}

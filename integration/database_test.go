@@ -278,11 +278,11 @@ func (h *Host) wrote(t *testing.T, st *Stack, name string) {
 	}
 }
 
-// write writes 50 entries a second to PostgreSQL while something happens, and for a moment
-// longer. It returns those that were acknowledged.
-func (h *Host) write(t *testing.T, st *Stack, during func()) (acknowledged map[string]bool) {
+// write writes 50 entries a second to each database while something happens, and for a moment
+// longer. It returns those that each has acknowledged.
+func (h *Host) write(t *testing.T, st *Stack, during func()) (acknowledged map[string]map[string]bool) {
 	t.Helper()
-	acknowledged = map[string]bool{}
+	acknowledged = map[string]map[string]bool{"/pg": {}, "/redis": {}}
 	ctx, stop := context.WithCancel(t.Context())
 	var mu sync.Mutex
 	var writers sync.WaitGroup
@@ -292,13 +292,15 @@ func (h *Host) write(t *testing.T, st *Stack, during func()) (acknowledged map[s
 		for n := 0; ctx.Err() == nil; n++ {
 			<-tick.C
 			name := fmt.Sprint(n)
-			writers.Go(func() {
-				if r := h.attempt(t, http.MethodPost, st.url("web", "/pg/"+name), ""); r.status == http.StatusOK {
-					mu.Lock()
-					defer mu.Unlock()
-					acknowledged[name] = true
-				}
-			})
+			for path, those := range acknowledged {
+				writers.Go(func() {
+					if r := h.attempt(t, http.MethodPost, st.url("web", path+"/"+name), ""); r.status == http.StatusOK {
+						mu.Lock()
+						defer mu.Unlock()
+						those[name] = true
+					}
+				})
+			}
 		}
 	})
 	time.Sleep(time.Second)
@@ -309,15 +311,17 @@ func (h *Host) write(t *testing.T, st *Stack, during func()) (acknowledged map[s
 	return acknowledged
 }
 
-// has50 asserts that PostgreSQL has all of at least 50 entries.
-func (h *Host) has50(t *testing.T, st *Stack, written map[string]bool) {
+// has50 asserts that each database has all of at least 50 entries.
+func (h *Host) has50(t *testing.T, st *Stack, written map[string]map[string]bool) {
 	t.Helper()
-	require.Greater(t, len(written), 50)
-	found := set(of[[]string](t, h, st, "/pg-all"))
-	for name := range written {
-		require.True(t, found[name], "entry %s was acknowledged and is lost", name)
+	for path, those := range written {
+		require.Greater(t, len(those), 50, path)
+		found := set(of[[]string](t, h, st, path+"-all"))
+		for name := range those {
+			require.True(t, found[name], "entry %s was acknowledged and is lost in %s", name, path)
+		}
+		t.Logf("%s: %d of %d entries acknowledged", path, len(those), len(found))
 	}
-	t.Logf("%d of %d entries acknowledged", len(written), len(found))
 }
 
 // take gives the engine the base images of runtimes in place of none.
@@ -407,7 +411,7 @@ import (
 )
 
 func main() {
-	db, err := sql.Open("postgres", os.Getenv("DATABASE_URL")+"?sslmode=disable")
+	db, err := sql.Open("postgres", os.Getenv("DATABASE_URL"))
 	if err != nil {
 		panic(err)
 	}
@@ -481,6 +485,13 @@ func TestDatabase_IsHintedAt(t *testing.T) {
 	require.Contains(t, st.reason(), "no database: undefined")
 	require.Contains(t, st.reason(), hint+"\nservices:\n  - name: web\n  - {name: db, runtime: postgres}")
 	require.Contains(t, h.logs(t, st, "kind=build"), hint)
+	tree["package.json"] = `{"scripts": {"start": "node a.js"}, "dependencies": {"pg": "^8", "ioredis": "^5"}}`
+	tree["a.js"] += "; process.env.REDIS_URL"
+	validated := h.validate(t, tree, nil)
+	require.Equal(t, true, validated.json(t)["valid"], validated.body)
+	hints := validated.json(t)["services"].([]any)[0].(map[string]any)["hints"].(map[string]any)
+	require.Equal(t, hint+"\nservices:\n  - name: web\n  - {name: db, runtime: postgres}", hints["DATABASE_URL"])
+	require.Contains(t, hints["REDIS_URL"], "web looks as if it needed Redis (ioredis in package.json, REDIS_URL in a.js)")
 
 	tree["build.js"] = `require('net').connect(5432, 'db').on('error', (e) => { console.error(e.message); process.exit(1) })`
 	st = h.deploy(t, tree, manifest(`services: [{name: web, runtime: node, build: node build.js}, {name: db, runtime: postgres}]`))

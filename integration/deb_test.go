@@ -206,6 +206,13 @@ func TestPackages_RunUnderSystemd(t *testing.T) {
 	require.Equal(t, instance, m.sh(t, "cat /var/lib/berth/instance"))
 	require.Contains(t, m.sh(t, "tail -1 /etc/berth/berthd.env; stat -c %a /etc/berth/berthd.env"), "BERTH_LISTEN=:8181\n600")
 
+	m.sh(t, "systemctl disable --now berthd") // the seventh command of docs/operating/cluster.md
+	_, state = m.try(t, "systemctl is-enabled berthd; systemctl is-active berthd")
+	require.Equal(t, "disabled\ninactive\n", state)
+	m.sh(t, "test -s /var/lib/berth/berth.db && test -s /var/lib/berth/key")
+	m.sh(t, "systemctl enable --now berthd")
+	m.requireServing(t)
+
 	m.sh(t, "dpkg -r berthd")
 	_, state = m.try(t, "systemctl is-active berthd")
 	require.Equal(t, "inactive\n", state)

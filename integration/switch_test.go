@@ -3,6 +3,7 @@ package integration
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -28,6 +29,8 @@ type load struct {
 	st       *Stack
 	service  string       // that the program runs as
 	below    string       // path of web's URL that leads to the program; "" for the URL itself
+	conns    int          // that carry nothing but GETs; 0 for 4
+	switched atomic.Int64 // the generation of which it is known that it serves
 	requests atomic.Int64 // that were answered
 	streams  atomic.Int64 // that were opened, of either kind
 	messages atomic.Int64 // that a WebSocket sent back
@@ -56,8 +59,10 @@ func (l *load) constantly(ctx context.Context, all *sync.WaitGroup, do func(cont
 	})
 }
 
-// get is a GET on a connection that is kept.
+// get is a GET on a connection that is kept. No earlier generation may answer it than the one
+// that served before it was sent.
 func (l *load) get(_ context.Context, client *http.Client) error {
+	least := l.switched.Load()
 	res, err := client.Get(l.url("/"))
 	if err != nil {
 		return err
@@ -65,6 +70,9 @@ func (l *load) get(_ context.Context, client *http.Client) error {
 	body, err := io.ReadAll(res.Body)
 	if err = errors.Join(err, res.Body.Close()); err == nil && string(body) != "hello from "+l.service {
 		err = fmt.Errorf("GET: %s %s", res.Status, body)
+	}
+	if by, _ := strconv.ParseInt(res.Header.Get("Generation"), 10, 64); err == nil && by < least {
+		err = fmt.Errorf("GET: generation %d answers after generation %d has", by, least)
 	}
 	l.requests.Add(1)
 	return err
@@ -146,7 +154,7 @@ func (l *load) talk(ctx context.Context, client *http.Client) error {
 func (l *load) begin(t *testing.T) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
-	for range 4 {
+	for range cmp.Or(l.conns, 4) {
 		l.constantly(ctx, &all, l.get)
 	}
 	for range 2 {
@@ -162,8 +170,9 @@ func (l *load) begin(t *testing.T) (stop func()) {
 
 const drainOfLoad = 2 * time.Second
 
-// wanted is how many redeploys and requests a test of the switch makes:
-// BERTH_TEST_REDEPLOYS=100 and BERTH_TEST_REQUESTS=100000 for the full figure.
+// wanted is how many redeploys and requests a test of the switch makes, on how many connections:
+// BERTH_TEST_REDEPLOYS=100, BERTH_TEST_REQUESTS=1000000 and BERTH_TEST_CONNS=64 for the full
+// figure.
 func wanted(t *testing.T, variable string, otherwise int) int {
 	t.Helper()
 	text := os.Getenv(variable)
@@ -184,7 +193,7 @@ func TestSwitch_UnderLoadLosesNoRequest(t *testing.T) {
 	}
 	h := start(t, opts...)
 	tree := program(t)
-	l := &load{h: h, service: "web", st: h.live(t, tree, manifest(programManifest))}
+	l := &load{h: h, service: "web", st: h.live(t, tree, manifest(programManifest)), conns: wanted(t, "BERTH_TEST_CONNS", 0)}
 	stop := l.begin(t)
 	begun, generation := time.Now(), 1
 	for generation <= redeploys || l.requests.Load() < int64(requests) {
@@ -192,6 +201,7 @@ func TestSwitch_UnderLoadLosesNoRequest(t *testing.T) {
 		// Every other one has to be built.
 		now := h.redeploy(t, l.st, tree.plus(Tree{"n": fmt.Sprint(generation / 2)}), manifest(programManifest))
 		require.Equal(t, generation, now.Generation, now.deployError())
+		l.switched.Store(int64(generation))
 	}
 	stop()
 	t.Logf("%d redeploys and %d requests, %d streams, %d messages in %s: %d failed",

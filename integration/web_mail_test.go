@@ -83,6 +83,13 @@ func TestMail_ConfirmsAnAddressAndLetsAForgottenPasswordBeChosenAnew(t *testing.
 	other.look("forgot-sent")
 	m = awaitMail(t, box)
 	require.Equal(t, "Choose a new password", m.Header.Get("Subject"))
+	_ = h.linkIn(t, m)
+	// The link leads to the base URL, whatever the request says of its host.
+	forged := h.visitor(t).submit(t, "/signin/forgot", "/signin/forgot", Fields{"email": ana},
+		"X-Forwarded-Host", "evil.example.com", "Forwarded", "host=evil.example.com", "X-Forwarded-Proto", "https")
+	require.Less(t, forged.status, 400, forged.body)
+	m = awaitMail(t, box)
+	require.NotContains(t, m.Body, "evil.example.com")
 	link = h.linkIn(t, m)
 	other.open(link)
 	other.sees(ana)

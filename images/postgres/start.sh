@@ -34,8 +34,17 @@ if [ ! -e "$data" ]; then
 	make_data
 fi
 
+# Some libraries insist on TLS if they are not told otherwise, and none of those can know whom
+# to trust. So there is a certificate, which is made anew at each start.
+tls=/tmp/postgres-tls
+rm -rf $tls
+mkdir $tls
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 36500 \
+	-subj /CN=postgres -keyout $tls/key -out $tls/certificate 2>/dev/null
+
 # Shared memory lies in the data directory, since /dev/shm may be small.
 exec postgres -D "$data" \
 	-c listen_addresses='*' -c port="$PORT" -c unix_socket_directories=/tmp \
 	-c hba_file=/usr/local/lib/postgres/access.conf \
+	-c ssl=on -c ssl_cert_file=$tls/certificate -c ssl_key_file=$tls/key \
 	-c dynamic_shared_memory_type=mmap -c log_checkpoints=off -c log_line_prefix= "$@"

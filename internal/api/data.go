@@ -18,7 +18,7 @@ func (a *API) readData(c *fiber.Ctx, s *stack.Stack, role string) error {
 		return err
 	}
 	service := c.Params("name")
-	if err := s.CheckData(shorten(service), stack.Now()); err != nil {
+	if err := s.CheckDataRead(shorten(service), stack.Now()); err != nil {
 		return err
 	}
 	stop, err := queryFlag(c, "stop")

@@ -168,17 +168,22 @@ func (c *dataCopy) symlink(parts []string, h *tar.Header) (string, error) {
 	if target == "" || len(target) > maxTarget || strings.ContainsRune(target, 0) {
 		return "", badArchive("the entry %s is a symlink with a target of %d bytes; 1 to %d are allowed", safetext.Quote(h.Name), len(target), maxTarget)
 	}
-	to := path.Clean(path.Join(path.Dir(path.Join(parts...)), target))
-	if path.IsAbs(target) {
-		rest, inside := strings.CutPrefix(path.Clean(target)+"/", c.lim.Root+"/")
-		if to = path.Clean(rest); !inside {
-			to = ".."
-		}
-	}
-	if to == ".." || strings.HasPrefix(to, "../") {
+	if leadsOut(path.Join(parts...), target, c.lim.Root) {
 		return "", badArchive("the entry %s is a symlink to %s, which leads out of the data; leave it out, or put a copy in its place", safetext.Quote(h.Name), safetext.Quote(target))
 	}
 	return target, nil
+}
+
+// leadsOut reports whether a symlink of data leads out of it; root is where programs find the data.
+func leadsOut(name, target, root string) bool {
+	to := path.Clean(path.Join(path.Dir(name), target))
+	if path.IsAbs(target) {
+		rest, inside := strings.CutPrefix(path.Clean(target)+"/", root+"/")
+		if to = path.Clean(rest); !inside {
+			return true
+		}
+	}
+	return to == ".." || strings.HasPrefix(to, "../")
 }
 
 // hardLink returns the target of a hard link, which must be in the archive.
@@ -223,9 +228,10 @@ func (c *dataCopy) write(h *tar.Header) error {
 }
 
 // PackData reads a tar whose names all begin with a folder, and writes it to w as a tar.gz
-// whose names are relative to that folder and whose owners are nobody's. It writes no end
-// after an error.
-func PackData(w io.Writer, r io.Reader, folder string) error {
+// whose names are relative to that folder and whose owners are nobody's. Programs find the data
+// at root. Symlinks that lead out of it are left out, so that CopyData takes what is written. It
+// writes no end after an error.
+func PackData(w io.Writer, r io.Reader, folder, root string) error {
 	in, zip := tar.NewReader(r), gzip.NewWriter(w)
 	out := tar.NewWriter(zip)
 	for {
@@ -237,6 +243,9 @@ func PackData(w io.Writer, r io.Reader, folder string) error {
 			return err
 		}
 		h.Name = relativeTo(folder, h.Name)
+		if h.Typeflag == tar.TypeSymlink && leadsOut(h.Name, h.Linkname, root) {
+			continue
+		}
 		if h.Typeflag == tar.TypeLink {
 			h.Linkname = relativeTo(folder, h.Linkname)
 		}

@@ -175,16 +175,20 @@ func TestPackData_IsRelativeAndComesBack(t *testing.T) {
 		tar.Header{Typeflag: tar.TypeDir, Name: "data/", Mode: 0o755, Uid: 200001},
 		tar.Header{Typeflag: tar.TypeReg, Name: "data/a", Mode: 0o600, Uid: 200001, ModTime: time.Unix(1000, 0), Linkname: "content"},
 		tar.Header{Typeflag: tar.TypeLink, Name: "data/b", Linkname: "data/a"},
+		tar.Header{Typeflag: tar.TypeSymlink, Name: "data/c", Linkname: "a"},
+		tar.Header{Typeflag: tar.TypeSymlink, Name: "data/d", Linkname: "/data/a"},
+		tar.Header{Typeflag: tar.TypeSymlink, Name: "data/e", Linkname: "/app/a"},
+		tar.Header{Typeflag: tar.TypeSymlink, Name: "data/f", Linkname: "../app/a"},
 	)
 	var packed bytes.Buffer
-	if err := PackData(&packed, bytes.NewReader(source), "data"); err != nil {
+	if err := PackData(&packed, bytes.NewReader(source), "data", dataLimits.Root); err != nil {
 		t.Fatal(err)
 	}
 	z, err := gzip.NewReader(bytes.NewReader(packed.Bytes()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"./": `5 755 0:0 "" `, "a": `0 600 0:0 "" content`, "b": `1 0 0:0 "" a`}
+	want := map[string]string{"./": `5 755 0:0 "" `, "a": `0 600 0:0 "" content`, "b": `1 0 0:0 "" a`, "c": `2 0 0:0 "" a`, "d": `2 0 0:0 "" /data/a`}
 	if got := listTar(t, z); !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
@@ -193,7 +197,7 @@ func TestPackData_IsRelativeAndComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	packed.Reset()
-	if err := PackData(&packed, io.MultiReader(bytes.NewReader(source[:1600]), failing{io.ErrUnexpectedEOF}), "data"); err == nil {
+	if err := PackData(&packed, io.MultiReader(bytes.NewReader(source[:1600]), failing{io.ErrUnexpectedEOF}), "data", dataLimits.Root); err == nil {
 		t.Error("a tar that breaks off was packed as if it were whole")
 	}
 }

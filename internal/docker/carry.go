@@ -112,10 +112,14 @@ func (d *Driver) UnpackData(ctx context.Context, key engine.Key, u engine.Unpack
 // unpackNew makes the volume, which is the user's, and unpacks into it. The container
 // stays.
 func (d *Driver) unpackNew(ctx context.Context, key engine.Key, u engine.Unpacking, data func(context.Context, io.Writer) error) error {
-	id, err := d.create(ctx, d.helper(&engine.Spec{
+	made := d.unit(&engine.Spec{
 		Name: key.RestoreCopy(), Key: key.WithoutGeneration(), Image: u.Image, User: fmt.Sprintf("%d:%d", u.User, u.User),
-		Cmd: []string{"sleep", "infinity"}, Volumes: map[string]string{dataDir: key.Data()}, Pids: unpackPids,
-	}), d.stopAndRemove)
+		Cmd: []string{"sleep", "infinity"}, Volumes: map[string]string{dataDir: key.Data()}, Pids: unpackPids, Memory: u.Memory,
+	})
+	if u.Cmd == nil { // otherwise it runs what a tenant has written
+		made.host.Runtime = ""
+	}
+	id, err := d.create(ctx, made, d.stopAndRemove)
 	if err != nil {
 		return err
 	}

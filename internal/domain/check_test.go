@@ -322,6 +322,10 @@ func TestAdd_OfADomainThatTheStackHasLeadsToTheService(t *testing.T) {
 	_, _, err = e.domains.Add(t.Context(), k, host, "db")
 	require.Equal(t, stack.Unprocessable, stack.KindOf(err))
 	require.Contains(t, err.Error(), "the services are web, api")
+	k.Generation.Services = append(k.Generation.Services, stack.Services([]stack.Spec{{Name: "db", Runtime: stack.Runtime{Name: "postgres", Version: "17"}}})...)
+	_, _, err = e.domains.Add(t.Context(), k, host, "db")
+	require.Equal(t, stack.Unprocessable, stack.KindOf(err))
+	require.Contains(t, err.Error(), "db is a database")
 }
 
 func TestResolver_AsksOverTCPForALongAnswer(t *testing.T) {

@@ -131,8 +131,12 @@ func (d *Domains) Add(ctx context.Context, s *stack.Stack, host, service string)
 	if host, err = d.Host(host); err != nil {
 		return View{}, false, err
 	}
-	if s.Service(service) == nil {
+	found := s.Service(service)
+	if found == nil {
 		return View{}, false, stack.NewError(stack.Unprocessable, fmt.Sprintf("there is no service %s; the services are %s", safetext.Name(service), strings.Join(s.ServiceNames(), ", ")))
+	}
+	if db := found.Spec.Database(); db != nil {
+		return View{}, false, stack.NewError(stack.Unprocessable, service+" is a database, which speaks no HTTP, so no domain can lead to it; name a service that does")
 	}
 	after, added, err := d.cfg.Store.AddDomain(ctx, stack.NewDomain(s.ID, host, service, stack.Now()))
 	if err != nil {

@@ -181,20 +181,32 @@ func (l *lane) sendReady(a *wire.Ready) {
 		return
 	}
 	defer a.File.Close()
-	n, err := l.copyFile(&io.LimitedReader{R: a.File, N: a.Length})
-	if n < a.Length || err != nil {
+	if err := l.sendFile(&io.LimitedReader{R: a.File, N: a.Length}); err != nil {
 		l.broken = true // what is there must not be taken for the whole
 	}
 }
 
-// copyFile sends what there is of a file, without a copy through this process if possible.
-func (l *lane) copyFile(r io.Reader) (int64, error) {
+// sendFile sends a part of a file, without a copy through this process if possible.
+func (l *lane) sendFile(part *io.LimitedReader) error {
 	if to := l.Direct(); to != nil {
-		return to.ReadFrom(r)
+		_, err := to.ReadFrom(part)
+		if err == nil && part.N > 0 {
+			err = io.ErrUnexpectedEOF
+		}
+		return err
 	}
 	buf := wire.Large.Get()
 	defer wire.Large.Put(buf)
-	return io.CopyBuffer(struct{ io.Writer }{l}, r, *buf)
+	for part.N > 0 {
+		n, err := part.Read(*buf)
+		if _, failed := l.Write((*buf)[:n]); failed != nil {
+			return failed
+		}
+		if err != nil && part.N > 0 {
+			return err
+		}
+	}
+	return nil
 }
 
 // appendStatus appends the status line, and the id of the request.

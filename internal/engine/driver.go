@@ -184,7 +184,7 @@ type Carrier interface {
 
 	// UnpackData makes a service's data volume from data that anybody may have made, in
 	// place of the one that is there. A container without a network and without
-	// capabilities unpacks it, as u says. An error of data is returned as it is, ErrData
+	// capabilities unpacks it, as u says; a command runs under the runtime of processes. An error of data is returned as it is, ErrData
 	// means that it cannot be unpacked, and ErrHost that another container has the volume
 	// that is there. When there is an error, no volume is left. When a server dies meanwhile,
 	// a part of the data is.
@@ -379,8 +379,9 @@ type Unpacking struct {
 	User  int // to whom everything then belongs
 	// Cmd reads the data from its standard input, with Env in its environment; nil unpacks a
 	// tar with names relative to the volume.
-	Cmd []string
-	Env []string
+	Cmd    []string
+	Env    []string
+	Memory int64 // bytes that Cmd may use; 0 means no limit
 }
 
 // Cmd is a command in a running container.

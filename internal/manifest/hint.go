@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/runtimes"
@@ -42,9 +43,9 @@ func uses(s *stack.Spec, services []stack.Spec, runtime string) bool {
 // hintText says what to add to the manifest.
 func hintText(s *stack.Spec, services []stack.Spec, ask runtimes.Ask, manifest string) string {
 	name := "db"
-	for _, candidate := range []string{name, ask.Definition.Name, ask.Definition.Name + "2"} {
-		if name = candidate; !slices.ContainsFunc(services, func(other stack.Spec) bool { return other.Name == candidate }) {
-			break
+	for n := 1; slices.ContainsFunc(services, func(other stack.Spec) bool { return other.Name == name }); n++ {
+		if name = ask.Definition.Name; n > 1 {
+			name += strconv.Itoa(n)
 		}
 	}
 	return fmt.Sprintf("%s looks as if it needed %s (%s in %s, %s in %s); this adds one to %s:\nservices:\n  - name: %s\n  - {name: %s, runtime: %s}",

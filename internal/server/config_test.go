@@ -138,6 +138,7 @@ func TestLoad_NamesABadValueInOneLine(t *testing.T) {
 		"BERTH_BUILD_CACHE_MAX":    "0",
 		"BERTH_REGISTRY":           "https://me:hunter2@registry.example.com",
 		"BERTH_REGISTRY_AUTH_FILE": "config.json",
+		"BERTH_SMTP_URL":           "imap://me:hunter2@mail.example.com",
 		"BERTH_DNS":                "192.0.2.53",
 		"BERTH_HTTP_LISTEN":        ":80",
 		"BERTH_DOMAIN_PENDING":     "a week",
@@ -229,6 +230,12 @@ func TestPrint_ShowsEverySettingAndNoPassword(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		env := from(map[string]string{"BERTH_REDIS_URL": "redis://:hunter2@redis:6379", "BERTH_DATABASE_URL": database, "BERTH_REGISTRY": "berth:hunter2@registry.example.com/berth"})
+		for _, smtp := range []string{"smtp://berth:hunter2@mail.example.com:587", "smtps://berth%40example.com:hunter2%40x@mail.example.com:465"} {
+			mail := from(map[string]string{"BERTH_SMTP_URL": smtp, "BERTH_MAIL_FROM": "Berth <berth@example.com>"})
+			if err := server.Print(&out, from(nil), mail); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if err := server.Print(&out, from(nil), env); err != nil {
 			t.Fatal(err)
 		}
@@ -238,7 +245,7 @@ func TestPrint_ShowsEverySettingAndNoPassword(t *testing.T) {
 			}
 		}
 		if strings.Contains(out.String(), "hunter2") {
-			t.Errorf("the password of %s, of Redis or of the registry is shown", database)
+			t.Errorf("the password of %s, of Redis, of the registry or of the mails' server is shown", database)
 		}
 	}
 }

@@ -9,10 +9,19 @@ import (
 // MaxDataEntries is how many files and folders may replace a service's data.
 const MaxDataEntries = 1_000_000
 
-// CheckData returns an error unless the data of a service can be read or replaced:
-// NotFound for an unknown service, and a Conflict if it has none or its process does not
-// run.
+// CheckData returns an error unless the data of a service can be replaced: NotFound for an
+// unknown service, and a Conflict if it has none or its process does not run.
 func (s *Stack) CheckData(service string, now time.Time) error {
+	return s.checkData(service, now, false)
+}
+
+// CheckDataRead is CheckData for data that is to be read, which files of a failed stack can be,
+// too.
+func (s *Stack) CheckDataRead(service string, now time.Time) error {
+	return s.checkData(service, now, true)
+}
+
+func (s *Stack) checkData(service string, now time.Time, read bool) error {
 	svc := s.Service(service)
 	switch {
 	case svc == nil:
@@ -24,10 +33,10 @@ func (s *Stack) CheckData(service string, now time.Time) error {
 			Kind: Conflict, RetryAfter: busyRetry,
 			Detail: "a build of this stack is running; wait for it with GET /v0/stacks/" + s.ID + "?wait=true, then try again",
 		}
-	case s.Status != Live:
-		return NewError(Conflict, fmt.Sprintf("the stack is %s, so no process has its data; deploy a source that works, then try again", s.Status))
 	case svc.Spec.IsStatic():
 		return NewError(Conflict, service+" is a static site: it has no data")
+	case s.Status != Live && !(read && s.Status == Failed && svc.Spec.Database() == nil):
+		return NewError(Conflict, fmt.Sprintf("the stack is %s, so no process has its data; deploy a source that works, then try again", s.Status))
 	}
 	return nil
 }

@@ -34,8 +34,8 @@ func hasVolume(volumes []engine.Volume, key engine.Key) bool {
 }
 
 // ReadData writes the data of a service of a live stack to w, as a tar.gz, or a database's
-// dump as of one moment. Files may change meanwhile, unless its process is to stop for that
-// time. After an error, what was written has no end. If the state does not allow it, the
+// dump as of one moment; files also of a failed stack. They may change meanwhile, unless its
+// process is to stop for that time. After an error, what was written has no end. If the state does not allow it, the
 // error is a *stack.Error and nothing was written.
 func (s *Supervisor) ReadData(ctx context.Context, id, service string, stop bool, w io.Writer) error {
 	st, r, end, err := s.beginTransfer(ctx, id, service, false)
@@ -43,7 +43,7 @@ func (s *Supervisor) ReadData(ctx context.Context, id, service string, stop bool
 		return err
 	}
 	defer end()
-	if stop && st.Service(service).Spec.Database() == nil { // a dump is of one moment anyway
+	if stop && st.Status == stack.Live && st.Service(service).Spec.Database() == nil { // a dump is of one moment anyway
 		return r.doJob(ctx, func(job context.Context) error { return r.readHalted(job, ctx, service, w) })
 	}
 	// What is idle is tidied, and the helper is a leftover. Besides, what the row says is served
@@ -53,7 +53,7 @@ func (s *Supervisor) ReadData(ctx context.Context, id, service string, stop bool
 	if err != nil {
 		return err
 	}
-	return r.readWhileLive(ctx, service, w)
+	return r.readMeanwhile(ctx, service, w)
 }
 
 // ReplaceData replaces the data of a service of a live stack by a tar or tar.gz, or that of a
@@ -94,7 +94,11 @@ func (s *Supervisor) ReplaceData(ctx context.Context, id, service string, data i
 func (s *Supervisor) beginTransfer(ctx context.Context, id, service string, replace bool) (*stack.Stack, *runner, func(), error) {
 	st, err := s.cfg.Store.Get(ctx, id)
 	if err == nil {
-		err = st.CheckData(service, stack.Now())
+		check := st.CheckDataRead
+		if replace {
+			check = st.CheckData
+		}
+		err = check(service, stack.Now())
 	}
 	if err != nil {
 		return nil, nil, nil, err
@@ -110,8 +114,8 @@ func (s *Supervisor) beginTransfer(ctx context.Context, id, service string, repl
 	return st, r, end, err
 }
 
-// readWhileLive reads the data until the stack is no longer live: its end needs the volume.
-func (r *runner) readWhileLive(ctx context.Context, service string, w io.Writer) error {
+// readMeanwhile reads the data as long as the stack's state allows it: its end needs the volume.
+func (r *runner) readMeanwhile(ctx context.Context, service string, w io.Writer) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(r.ctx, func() { cancel(r.gone()) })()
@@ -126,7 +130,7 @@ func (r *runner) readWhileLive(ctx context.Context, service string, w io.Writer)
 		case <-woken:
 		}
 		st, err := r.cfg.Store.Get(ctx, r.id)
-		if err == nil && st.Status != stack.Live {
+		if err == nil && st.Status != stack.Live && st.Status != stack.Failed {
 			cancel(stack.NewError(stack.Conflict, "the stack is no longer live"))
 		}
 	}
@@ -147,9 +151,12 @@ func (r *runner) readData(ctx context.Context, service string, w io.Writer) erro
 	}
 	err = engine.Stream(ctx, func(ctx context.Context, out io.Writer) error {
 		return r.cfg.Engine.ReadData(ctx, dataKey(st, service), "", image, out)
-	}, func(in io.Reader) error { return archive.PackData(w, in, engine.DataFolder) })
-	if ctx.Err() != nil {
+	}, func(in io.Reader) error { return archive.PackData(w, in, engine.DataFolder, stack.DataDir) })
+	switch {
+	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case errors.Is(err, engine.ErrNotFound):
+		return stack.NewError(stack.Conflict, service+" has no data: it has never run")
 	}
 	return err
 }
@@ -239,6 +246,7 @@ func (r *runner) unpacking(ctx context.Context, st *stack.Stack, service string)
 	if p == nil {
 		return u, errNoProcess(service)
 	}
+	u.Memory = r.cfg.Memory
 	u.Cmd, u.Env = []string{db.Load}, builder.EnvList(p.gen.processEnv(p.service))
 	u.Image, err = r.cfg.Builder.EnsureBase(ctx, p.service.Spec.Runtime, io.Discard)
 	return u, err

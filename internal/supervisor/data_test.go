@@ -146,6 +146,28 @@ func TestData_IsReadWhileItsProcessIsStopped(t *testing.T) {
 	}, ofData)
 }
 
+// The owner of a stack in a crash loop gets at its files.
+func TestData_OfAFailedStackIsRead(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.long(service("web"))
+		require.NoError(t, w.replaceData(st, "kept"))
+		w.program(st.ID, 1, exits(1))
+		w.crash(st, "web-g1-r1", 1)
+		w.becomes(st.ID, stack.Failed)
+		var out bytes.Buffer
+		require.NoError(t, w.sup.ReadData(w.t.Context(), st.ID, "web", true, &out))
+		require.Equal(t, []byte{0x1f, 0x8b}, out.Bytes()[:2])
+		require.ErrorContains(t, w.replaceData(st, "other"), "the stack is failed")
+
+		never := w.becomes(w.createRunning(time.Hour, exits(1), service("web")).ID, stack.Failed)
+		require.NoError(t, w.sup.cfg.Engine.Discard(w.t.Context(), engine.Objects{Volumes: []engine.Volume{{Name: dataKey(never, "web").Data()}}}))
+		err := w.sup.ReadData(w.t.Context(), never.ID, "web", false, &out) // as after a build that fails
+		require.Equal(t, stack.Conflict, stack.KindOf(err))
+		require.ErrorContains(t, err, "web has no data: it has never run")
+	}, ofData)
+}
+
 type writer func([]byte) (int, error)
 
 func (f writer) Write(p []byte) (int, error) { return f(p) }

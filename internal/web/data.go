@@ -24,7 +24,7 @@ func (w *pages) dataPage(c *fiber.Ctx, s store.Session, st *stack.Stack) error {
 // downloadData answers GET /dashboard/stacks/{id}/data/{service}.
 func (w *pages) downloadData(c *fiber.Ctx, _ store.Session, st *stack.Stack) error {
 	service, stop := c.Params("service"), c.Query("stop") == "true"
-	if err := st.CheckData(service, stack.Now()); err != nil {
+	if err := st.CheckDataRead(service, stack.Now()); err != nil {
 		return err
 	}
 	name, mediaType := st.DataFile(service)

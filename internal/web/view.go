@@ -191,6 +191,11 @@ func (v stackView) hasData() bool {
 // canTransfer reports whether data may be downloaded and replaced now.
 func (v stackView) canTransfer() bool { return v.Stack.Status == stack.Live && v.Stack.Deploying == 0 }
 
+// canSalvage reports whether the files of a stack may be downloaded although it serves nothing.
+func (v stackView) canSalvage() bool {
+	return v.Stack.Status == stack.Failed && v.Stack.Deploying == 0
+}
+
 // canRebuild reports whether the stack may be built again from its kept source.
 func (v stackView) canRebuild() bool {
 	idle := v.Stack.Deploying == 0 && (v.Stack.Status == stack.Live || v.Stack.Status == stack.Failed)

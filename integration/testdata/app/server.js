@@ -6,7 +6,10 @@ const path = require('path');
 const crypto = require('crypto');
 
 const routes = {
-  '/': (req, res) => res.end(`hello from ${process.env.SERVICE_NAME}`),
+  '/': (req, res) => {
+    res.setHeader('Generation', process.env.GENERATION);
+    res.end(`hello from ${process.env.SERVICE_NAME}`);
+  },
   '/pid': (req, res) => res.end(`${process.pid} ${process.hrtime.bigint()}`),
   '/env': (req, res) => json(res, process.env),
   '/request': async (req, res) => json(res, {
