@@ -326,7 +326,7 @@ var elsewhere = map[string]string{
 	"move-taken":            "a move: TestCluster_MoveBreaksOff",
 	"lost-brought":          "a takeover: TestCluster_TakeoverBreaksOff",
 	"lost-taken":            "a takeover: TestCluster_TakeoverBreaksOff",
-	"lost-deleted":          "the owner is lost",
+	"lost-deleted":          "the owner is lost: TestCluster_DeleteOfALostStackBreaksOff",
 }
 
 // The server of a stack's owner is killed at each point of what another node has asked it

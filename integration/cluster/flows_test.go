@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -16,7 +17,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/domain/dnstest"
 )
 
 // allowsHooks lets webhooks reach the receivers of these tests.
@@ -143,9 +147,71 @@ func (h *Host) refusesForgeries(t *testing.T, st *Stack) {
 	require.Error(t, err, "who has no certificate is answered")
 }
 
+// authorized adds a token to every request.
+type authorized struct {
+	next  http.RoundTripper
+	token string
+}
+
+// RoundTrip implements http.RoundTripper.
+func (a authorized) RoundTrip(req *http.Request) (*http.Response, error) {
+	req = req.Clone(req.Context())
+	req.Header.Set("Authorization", "Bearer "+a.token)
+	return a.next.RoundTrip(req)
+}
+
+// hasTools asserts that an agent sees and runs what a stack has with the tools of a node.
+func (h *Host) hasTools(t *testing.T, key string, st *Stack) {
+	t.Helper()
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), &mcp.StreamableClientTransport{
+		Endpoint:   baseURL + "/mcp",
+		HTTPClient: &http.Client{Transport: authorized{h.client.Transport, key}, Timeout: patience},
+	}, nil)
+	require.NoError(t, err)
+	defer session.Close()
+	for tool, want := range map[string]string{"status": "status: live", "logs": "with other data", "events": "stack.restored"} {
+		args := map[string]any{"stack": st.ID}
+		if tool == "logs" {
+			args["service"] = "web"
+		}
+		res, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
+		require.NoError(t, err, tool)
+		require.Len(t, res.Content, 1, tool)
+		require.Contains(t, res.Content[0].(*mcp.TextContent).Text, want, tool)
+	}
+}
+
+// hasDomain asserts that a domain of a stack's owner, added through one node, leads to the stack
+// through every node, until it is removed.
+func (c *Cluster) hasDomain(t *testing.T, server *dnstest.Server, key string, st *Stack) {
+	t.Helper()
+	const host, url = "www.example.com", "http://www.example.com:8080/"
+	a, b := c.on("m1"), c.on("w2")
+	path := "/v0/stacks/" + st.ID + "/domains"
+	r := b.as(t, key, http.MethodPost, path, `{"host": "`+host+`", "service": "web"}`)
+	require.Equal(t, http.StatusCreated, r.status, r)
+	var added struct {
+		Records []struct{ Type, Value string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(r.body), &added))
+	for _, name := range []string{host, "berth.test"} {
+		server.Set(t, name, "A "+a.node.AddressOf(8080).Addr().String())
+	}
+	server.Set(t, "_berth."+host, "TXT "+last(added.Records).Value)
+	for _, h := range c.hosts {
+		h.serves(t, url, "200 hello from web, generation 3")
+		require.Contains(t, h.as(t, key, http.MethodGet, path+"/"+host, "").body, `"status":"active"`)
+	}
+	require.Equal(t, http.StatusNoContent, a.as(t, key, http.MethodDelete, path+"/"+host, "").status)
+	for _, h := range c.hosts {
+		eventually(t, "the domain leads nowhere", func() error { return same("404", fmt.Sprint(h.get(t, url).status)) })
+	}
+}
+
 // What a client does with a stack works through nodes that do not have it.
 func TestCluster_AnyNodeTakesAnyRequest(t *testing.T) {
-	c := start(t, clustered, allowsHooks, with("BERTH_EXPIRY_NOTICE", "1s"))
+	server := dnstest.StartAt(t, theLab(t).address(1).String())
+	c := start(t, clustered, allowsHooks, with("BERTH_EXPIRY_NOTICE", "1s"), with("BERTH_DNS", server.Addr), with("BERTH_DOMAIN_PENDING_EVERY", "200ms"))
 	owner := c.on("w1")
 	a, b := c.on("m1"), c.on("w2")
 	for name, m := range a.members(t) {
@@ -197,6 +263,10 @@ func TestCluster_AnyNodeTakesAnyRequest(t *testing.T) {
 	require.Equal(t, "200 data", a.reads(t, st, "kept"))
 	hook.gotOnce(t, b.events(t, st))
 	c.inOrder(t, nil)
+	for _, h := range c.hosts {
+		h.hasTools(t, key, st)
+	}
+	c.hasDomain(t, server, key, st)
 
 	require.Equal(t, http.StatusOK, b.as(t, key, http.MethodDelete, path, "").status)
 	c.forget(st)

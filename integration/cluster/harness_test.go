@@ -51,6 +51,7 @@ type Host struct {
 	client *http.Client
 	log    *observe.Record // of every process so far
 
+	program  string // its file in /opt/berth
 	database string // in PostgreSQL; "" for SQLite
 
 	process *Process // the last one
@@ -86,7 +87,7 @@ func install(t *testing.T, opts ...Option) *Cluster {
 		"GORACE":                 "atexit_sleep_ms=0",
 	}
 	for _, n := range c.lab.Nodes {
-		c.hosts = append(c.hosts, &Host{c: c, node: n, env: map[string]string{}, client: clientOf(n), log: &observe.Record{}})
+		c.hosts = append(c.hosts, &Host{c: c, node: n, env: map[string]string{}, client: clientOf(n), log: &observe.Record{}, program: "berthd"})
 	}
 	for _, opt := range opts {
 		opt(c)
@@ -147,7 +148,7 @@ func (h *Host) variables() map[string]string {
 // spawn starts the server and does not wait.
 func (h *Host) spawn(t *testing.T) {
 	t.Helper()
-	p, err := h.node.Begin(context.Background(), h.variables(), h.log, "berthd")
+	p, err := h.node.Begin(context.Background(), h.variables(), h.log, h.program)
 	require.NoError(t, err)
 	h.process = p
 	h.client.CloseIdleConnections() // they may lead to the process before
@@ -359,5 +360,5 @@ func same(want, got string) error {
 	return nil
 }
 
-// last returns the last of some texts.
-func last(all []string) string { return all[len(all)-1] }
+// last returns the last of some things.
+func last[T any](all []T) T { return all[len(all)-1] }

@@ -91,17 +91,21 @@ func TestCluster_NodeCutOff(t *testing.T) {
 	})
 }
 
+// stubborn is a program that SIGTERM does not end, and that may take longer to end than others
+// wait before they take its stack.
+const stubborn = `{name: stubborn, services: [{name: web, runtime: node, start: "trap '' TERM; exec perl server.pl", stop_timeout: 60s}]}`
+
 // cutsOff cuts off a node with a stack of each kind, then does something to its server.
 func cutsOff(t *testing.T, then func(owner *Host)) {
 	t.Helper()
 	c := start(t, clustered)
 	owner, a, b := c.on("w1"), c.on("m1"), c.on("w2")
 	site := c.liveOn(t, owner, page("a page"), "")
-	empty := c.liveOn(t, owner, app, appManifest)
+	empty := c.liveOn(t, owner, app, stubborn)
 	full := c.liveOn(t, owner, app, appManifest)
 	a.write(t, full, "kept", "data")
 	c.awaitPushed(t, site, 1)
-	c.awaitPushed(t, empty, 2)
+	c.awaitPushed(t, empty, 1)
 	time.Sleep(lease)
 	before := c.history(t)
 
@@ -214,4 +218,38 @@ func TestCluster_TakeoverBreaksOff(t *testing.T) {
 			c.inOrder(t, before)
 		})
 	}
+}
+
+// A server dies once it has deleted a stack of a lost node: the stack is gone, and its node
+// removes what it has of it when it is back.
+func TestCluster_DeleteOfALostStackBreaksOff(t *testing.T) {
+	long(t)
+	c := start(t, clustered)
+	owner, a, b := c.on("w1"), c.on("m1"), c.on("w2")
+	st := c.liveOn(t, owner, app, appManifest)
+	a.write(t, st, "kept", "data")
+	before := c.history(t)
+	require.NoError(t, owner.node.Machine.Kill(t.Context()))
+	b.awaitState(t, owner, "lost")
+	a.waits(t, st, owner)
+	b.kill(t)
+	b.fails = "lost-deleted"
+	b.run(t)
+	b.awaitState(t, owner, "lost")
+	require.NotEqual(t, http.StatusOK, b.delete(t, st).status)
+	b.wait(t)
+	require.Contains(t, b.log.String(), "killed at the failpoint lost-deleted")
+	b.fails = ""
+	b.run(t)
+	for _, h := range []*Host{a, b} {
+		require.Equal(t, http.StatusNotFound, h.as(t, st.ManageToken, http.MethodGet, "/v0/stacks/"+st.ID, "").status, "the delete is undone")
+	}
+	c.forget(st)
+	require.NoError(t, owner.node.Machine.Start(t.Context()))
+	owner.wait(t)
+	owner.run(t)
+	for _, h := range c.hosts {
+		h.hasNothing(t)
+	}
+	c.inOrder(t, before)
 }

@@ -96,13 +96,18 @@ func closeLab() {
 // libraries, since the nodes may have older ones than this machine.
 func buildBerthd() (string, error) {
 	path := filepath.Join(scratch, "berthd")
+	return path, buildServer(checkout, path)
+}
+
+// buildServer builds the server of a source tree.
+func buildServer(tree, path string) error {
 	cmd := exec.Command("go", "build", "-o", path, "-race", "-tags", "failpoint,netgo,osusergo",
 		"-gcflags=modernc.org/...=-d=checkptr=0", "-ldflags", "-linkmode external -extldflags -static", "./cmd/berthd")
-	cmd.Dir = checkout
+	cmd.Dir = tree
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build berthd: %w\n%s", err, out)
+		return fmt.Errorf("build berthd: %w\n%s", err, out)
 	}
-	return path, nil
+	return nil
 }
 
 // buildSetting returns the path of a setting for builds on this machine: from a

@@ -106,6 +106,7 @@ func TestCluster_MoveBreaksOff(t *testing.T) {
 			for _, h := range c.hosts {
 				h.serves(t, st.url("web", "/read?name=kept"), "200 data")
 			}
+			eventually(t, "the drain goes on", func() error { return same("0", fmt.Sprint(a.members(t)["w1"].Stacks)) })
 			a.drain(t, owner)
 			a.berthd(t, "nodes", "activate", "w1")
 			a.berthd(t, "nodes", "activate", "m1")

@@ -1,4 +1,4 @@
-// Package dnstest is a DNS server for tests, on loopback, whose records they change while it
+// Package dnstest is a DNS server for tests, whose records they change while it
 // runs. Code in this package opens a port and nothing else.
 package dnstest
 
@@ -22,11 +22,17 @@ type Server struct {
 	asked   int
 }
 
-// Start starts a server, which runs until the test ends.
+// Start starts a server on loopback, which runs until the test ends.
 func Start(t testing.TB) *Server {
 	t.Helper()
+	return StartAt(t, "127.0.0.1")
+}
+
+// StartAt is like Start, on an address of this machine.
+func StartAt(t testing.TB, address string) *Server {
+	t.Helper()
 	s := &Server{records: map[string][]dns.RR{}, rcodes: map[string]int{}, silent: map[string]bool{}}
-	stream, packets := listen(t)
+	stream, packets := listen(t, address)
 	s.Addr = stream.Addr().String()
 	for _, server := range []*dns.Server{{PacketConn: packets}, {Listener: stream}} {
 		server.Handler = dns.HandlerFunc(s.answer)
@@ -39,11 +45,11 @@ func Start(t testing.TB) *Server {
 	return s
 }
 
-// listen returns listeners of the same port for TCP and UDP.
-func listen(t testing.TB) (net.Listener, net.PacketConn) {
+// listen returns listeners of the same port of an address for TCP and UDP.
+func listen(t testing.TB, address string) (net.Listener, net.PacketConn) {
 	t.Helper()
 	for range 20 {
-		stream, err := net.Listen("tcp", "127.0.0.1:0")
+		stream, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 		if err != nil {
 			t.Fatal(err)
 		}
