@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net/http"
@@ -23,11 +24,16 @@ type target struct {
 type sample struct {
 	rps    float64
 	micros float64 // processor time of the server per request
+
+	// Of the whole server beside its peers only.
+	p99                 float64 // microseconds within which 99 of 100 answers come
+	proxyBusy, loadBusy float64 // shares of the time of the two cores
 }
 
 var (
-	wrkCount = regexp.MustCompile(`(\d+) requests in ([\d.]+)(ms|s|m)`)
-	wrkFault = regexp.MustCompile(`(?m)^\s*(Socket errors|Non-2xx or 3xx responses): .*$`)
+	wrkCount   = regexp.MustCompile(`(\d+) requests in ([\d.]+(?:ms|s|m))`)
+	wrkLatency = regexp.MustCompile(`(?m)^\s*99%\s+([\d.]+(?:us|ms|s))$`)
+	wrkFault   = regexp.MustCompile(`(?m)^\s*(Socket errors|Non-2xx or 3xx responses): .*$`)
 )
 
 // load sends a server requests for a path on keep-alive connections.
@@ -47,24 +53,38 @@ func (t *target) load(ctx context.Context, host, path string, conns int, length 
 // wrk is a load without a look at the server's processes. It returns how many answers came in
 // what time.
 func wrk(ctx context.Context, t *target, host, path string, conns int, length time.Duration) (count float64, took time.Duration, err error) {
-	out, err := exec.CommandContext(ctx, "wrk", "-t1", "-c"+strconv.Itoa(conns),
-		fmt.Sprintf("-d%ds", max(1, int(length.Seconds()))), "-H", "Host: "+host, "http://"+t.addr+path).CombinedOutput()
+	count, took, _, err = runWrk(ctx, t.name, wrkCommand(conns, length, "-H", "Host: "+host, "http://"+t.addr+path))
+	return count, took, err
+}
+
+// wrkCommand returns a command of wrk that keeps some connections busy for a time.
+func wrkCommand(conns int, length time.Duration, args ...string) []string {
+	return append([]string{"wrk", "-t1", "-c" + strconv.Itoa(conns), fmt.Sprintf("-d%ds", max(1, int(length.Seconds())))}, args...)
+}
+
+// runWrk runs a command of wrk against a server, and returns how many answers came in what
+// time, and with --latency within what time 99 of 100 came.
+func runWrk(ctx context.Context, server string, command []string) (count float64, took, p99 time.Duration, err error) {
+	out, err := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput()
 	if err != nil {
-		return 0, 0, fmt.Errorf("wrk on %s: %w\n%s", t.name, err, out)
+		return 0, 0, 0, fmt.Errorf("wrk on %s: %w\n%s", server, err, out)
 	}
 	if fault := wrkFault.Find(out); fault != nil {
-		return 0, 0, fmt.Errorf("load on %s: %s", t.name, strings.TrimSpace(string(fault)))
+		return 0, 0, 0, fmt.Errorf("load on %s: %s", server, strings.TrimSpace(string(fault)))
 	}
 	m := wrkCount.FindSubmatch(out)
 	if m == nil {
-		return 0, 0, fmt.Errorf("wrk on %s says nothing of requests:\n%s", t.name, out)
+		return 0, 0, 0, fmt.Errorf("wrk on %s says nothing of requests:\n%s", server, out)
 	}
 	count, _ = strconv.ParseFloat(string(m[1]), 64)
-	took, err = time.ParseDuration(string(m[2]) + string(m[3]))
+	took, err = time.ParseDuration(string(m[2]))
 	if err != nil || count == 0 {
-		return 0, 0, fmt.Errorf("no answer of %s under load:\n%s", t.name, out)
+		return 0, 0, 0, fmt.Errorf("no answer of %s under load:\n%s", server, out)
 	}
-	return count, took, nil
+	if m := wrkLatency.FindSubmatch(out); m != nil {
+		p99, err = time.ParseDuration(string(m[1]))
+	}
+	return count, took, p99, err
 }
 
 // expect fails unless a server answers a path with 200 and so many bytes.
@@ -80,8 +100,11 @@ func (t *target) expect(ctx context.Context, host, path string, size int64) erro
 }
 
 // direct connects to the loopback and to containers, without a proxy from the
-// environment.
-var direct = &http.Client{Transport: &http.Transport{DisableCompression: true}, Timeout: deployTime}
+// environment. It takes any certificate: they are all of this program.
+var direct = &http.Client{
+	Transport: &http.Transport{DisableCompression: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
+	Timeout:   deployTime,
+}
 
 // get sends one request and reads the whole answer.
 func get(ctx context.Context, url, host string) (status int, size int64, err error) {
@@ -97,28 +120,4 @@ func get(ctx context.Context, url, host string) (status int, size int64, err err
 	defer answer.Body.Close()
 	size, err = io.Copy(io.Discard, answer.Body)
 	return answer.StatusCode, size, err
-}
-
-// series are the samples of several servers, measured alternately.
-type series struct{ rps, micros map[string][]float64 }
-
-// inTurns loads the servers one after the other, round by round, every second round
-// backwards.
-func (b *bench) inTurns(ctx context.Context, targets []*target, host, path string, conns int) (series, error) {
-	s := series{map[string][]float64{}, map[string][]float64{}}
-	for round := range b.rounds {
-		for i := range targets {
-			t := targets[i]
-			if round%2 == 1 {
-				t = targets[len(targets)-1-i]
-			}
-			got, err := t.load(ctx, host, path, conns, b.round)
-			if err != nil {
-				return s, err
-			}
-			s.rps[t.name] = append(s.rps[t.name], got.rps)
-			s.micros[t.name] = append(s.micros[t.name], got.micros)
-		}
-	}
-	return s, nil
 }

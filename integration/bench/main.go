@@ -36,6 +36,7 @@ type bench struct {
 	bin     string // of the programs that are measured
 	tools   string // of the programs that help to measure
 	pool    string // of the servers' networks; "": the default
+	core    string // for the programs that are started; "": any
 	rounds  int
 	round   time.Duration // of one load
 	deploys int
@@ -46,7 +47,7 @@ type bench struct {
 // section is a part of the table.
 type section struct {
 	name    string
-	measure func(*bench, context.Context) error
+	measure func(*bench, context.Context) error         // nil if it is only compared
 	arrange func(*bench, context.Context, *stand) error // for a comparison of commits; nil if they are not compared in it
 	// renewed: each round of a comparison arranges it anew, and there are more of them,
 	// since processes of one program differ more among themselves than such figures may.
@@ -54,9 +55,10 @@ type section struct {
 }
 
 var sections = []section{
-	{"proxy", (*bench).measureProxy, (*bench).proxyTrials, true},
+	{"proxy", (*bench).measurePlane, (*bench).proxyTrials, true},
+	{"static", nil, (*bench).staticTrials, true}, // proxy measures it beside its peers
+	{"hosts", (*bench).measureHosts, nil, false},
 	{"look", (*bench).measureLook, (*bench).lookTrials, false},
-	{"static", (*bench).measureStatic, (*bench).staticTrials, true},
 	{"memory", (*bench).measureMemory, (*bench).memoryTrials, false},
 	{"deploy", (*bench).measureDeploys, (*bench).deployTrials, false},
 	{"redeploy", (*bench).measureRedeploys, (*bench).redeployTrials, false},
@@ -66,6 +68,7 @@ var sections = []section{
 	{"restore", (*bench).measureRestores, (*bench).restoreTrials, false},
 	{"snapshot", (*bench).measureSnapshots, nil, false},
 	{"hundred", (*bench).measureHundred, (*bench).hundredTrials, false},
+	{"crowd", (*bench).measureCrowd, nil, false},
 	{"neighbour", (*bench).measureNeighbour, (*bench).neighbourTrials, false},
 	{"webhooks", (*bench).measureWebhooks, (*bench).webhookTrials, false},
 	{"nodes", (*bench).measureNodes, nil, false},
@@ -123,7 +126,7 @@ func (b *bench) measureSections(ctx context.Context, names []string, write strin
 	}
 	var failures []error
 	for _, s := range sections {
-		if !slices.Contains(names, s.name) || ctx.Err() != nil {
+		if s.measure == nil || !slices.Contains(names, s.name) || ctx.Err() != nil {
 			continue
 		}
 		progress("measuring: %s", s.name)

@@ -16,7 +16,7 @@ func installTools(ctx context.Context) error {
 	if err := os.Setenv("PATH", os.Getenv("PATH")+":/usr/sbin:/sbin"); err != nil {
 		return err
 	}
-	for _, name := range []string{"nginx", "wrk"} {
+	for _, name := range []string{"nginx", "wrk", "haproxy"} {
 		if err := install(ctx, name); err != nil {
 			return err
 		}

@@ -31,7 +31,11 @@ func (b *bench) startProgram(name string, env []string, path string, args ...str
 		return nil, err
 	}
 	defer out.Close()
-	p.cmd = exec.Command(path, args...)
+	command := append([]string{path}, args...)
+	if b.core != "" {
+		command = append([]string{"taskset", "-c", b.core}, command...)
+	}
+	p.cmd = exec.Command(command[0], command[1:]...)
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}

@@ -6,93 +6,7 @@ import (
 	"time"
 )
 
-// cpuGoals are the highest ratios of processor time per request, from the
-// issue that asks for the proxy.
-var cpuGoals = map[string]float64{"Caddy": 0.5, "ReverseProxy": 0.7}
-
 var connections = []int{1, 64}
-
-// measureProxy compares requests through Berth and through its peers, all in front of
-// the same backend.
-func (b *bench) measureProxy(ctx context.Context) error {
-	folder, err := b.writeFolder()
-	if err != nil {
-		return err
-	}
-	backend, err := b.startNginx(ctx, "backend", "1", folder)
-	if err != nil {
-		return err
-	}
-	defer backend.process.stop()
-	targets, stop, err := b.startFronts(ctx, folder, backend.addr)
-	defer stop()
-	if err != nil {
-		return err
-	}
-	return b.measureLoads(ctx, "proxy", targets, proxiedHost)
-}
-
-// startFronts starts every proxy before the backend, Berth's first.
-func (b *bench) startFronts(ctx context.Context, folder, backend string) (targets []*target, stop func(), err error) {
-	stop = func() {
-		for _, t := range targets {
-			t.process.stop()
-		}
-	}
-	web := upstream{Name: "web", Host: proxiedHost, Addr: backend}
-	for _, start := range []func() (*target, error){
-		func() (*target, error) { return b.startFront(ctx, folder, web) },
-		func() (*target, error) { return b.startNginx(ctx, "nginx", "auto", folder, web) },
-		func() (*target, error) { return b.startCaddy(ctx, backend) },
-		func() (*target, error) { return b.startReverseProxy(ctx, backend) },
-	} {
-		t, err := start()
-		if err != nil {
-			return targets, stop, err
-		}
-		targets = append(targets, t)
-	}
-	return targets, stop, nil
-}
-
-// measureStatic compares a static site of Berth with the same folder in nginx.
-func (b *bench) measureStatic(ctx context.Context) error {
-	folder, err := b.writeFolder()
-	if err != nil {
-		return err
-	}
-	front, err := b.startFront(ctx, folder)
-	if err != nil {
-		return err
-	}
-	defer front.process.stop()
-	nginx, err := b.startNginx(ctx, "nginx", "auto", folder)
-	if err != nil {
-		return err
-	}
-	defer nginx.process.stop()
-	return b.measureLoads(ctx, "static", []*target{front, nginx}, siteHost)
-}
-
-// measureLoads adds a row for each number of connections and size of body. The first
-// target is Berth.
-func (b *bench) measureLoads(ctx context.Context, what string, targets []*target, host string) error {
-	for _, t := range targets {
-		if err := t.warm(ctx, host); err != nil {
-			return err
-		}
-	}
-	for _, conns := range connections {
-		for _, size := range sizes {
-			s, err := b.inTurns(ctx, targets, host, size.path, conns)
-			if err != nil {
-				return err
-			}
-			b.loadRows(loadName(what, size.label, conns), targets, s)
-		}
-	}
-	return nil
-}
 
 // warm checks a server's answers and opens its connections.
 func (t *target) warm(ctx context.Context, host string) error {
@@ -163,14 +77,4 @@ func (b *bench) loadTrials(ctx context.Context, s *stand, what string, front *ta
 		}
 	}
 	return nil
-}
-
-func (b *bench) loadRows(what string, targets []*target, s series) {
-	own := targets[0].name
-	for _, t := range targets[1:] {
-		b.table.compare(what+cpuRow, micros, s.micros[own], t.name, s.micros[t.name], cpuGoals[t.name])
-	}
-	for _, t := range targets[1:] {
-		b.table.compare(what+requestsRow, perSecond, s.rps[own], t.name, s.rps[t.name], 0)
-	}
 }

@@ -66,10 +66,17 @@ http {
 		server_name _;
 		root {{.Folder}};
 	}
+{{with .Certificate}}
+	ssl_certificate {{.}};
+	ssl_certificate_key {{.}};
+	ssl_protocols TLSv1.3;
+	ssl_conf_command Ciphersuites TLS_AES_128_GCM_SHA256;
+	ssl_session_tickets off;
+{{end}}
 {{range .Upstreams}}
 	upstream {{.Name}} { server {{.Addr}}; keepalive 256; keepalive_requests 1000000000; }
 	server {
-		listen {{$.Listen}};
+		listen {{$.Listen}}{{if $.Certificate}} ssl{{end}};
 		server_name {{.Host}};
 		client_max_body_size 0;
 		location / {
@@ -96,6 +103,11 @@ type upstream struct{ Name, Host, Addr string }
 
 // startNginx starts a separate nginx.
 func (b *bench) startNginx(ctx context.Context, name, workers, folder string, upstreams ...upstream) (*target, error) {
+	return b.startNginxTLS(ctx, name, workers, folder, "", upstreams...)
+}
+
+// startNginxTLS is like startNginx with a file of a certificate and its key; "" for none.
+func (b *bench) startNginxTLS(ctx context.Context, name, workers, folder, certificate string, upstreams ...upstream) (*target, error) {
 	addr, err := freeAddr()
 	if err != nil {
 		return nil, err
@@ -111,7 +123,7 @@ func (b *bench) startNginx(ctx context.Context, name, workers, folder string, up
 	}
 	defer f.Close()
 	err = nginxConf.Execute(f, map[string]any{
-		"Root": os.Geteuid() == 0, "Workers": workers, "Dir": dir, "Listen": addr, "Folder": folder, "Upstreams": upstreams,
+		"Root": os.Geteuid() == 0, "Workers": workers, "Dir": dir, "Listen": addr, "Folder": folder, "Certificate": certificate, "Upstreams": upstreams,
 	})
 	if err != nil {
 		return nil, err
@@ -175,6 +187,36 @@ func (b *bench) startCaddy(ctx context.Context, backend string) (*target, error)
 	}
 	home := []string{"HOME=" + b.dir, "XDG_DATA_HOME=" + b.dir, "XDG_CONFIG_HOME=" + b.dir}
 	return b.startServer(ctx, "Caddy", addr, home, b.caddy, "run", "--config", conf, "--adapter", "caddyfile")
+}
+
+// haproxyConf configures a single reverse proxy on one thread.
+const haproxyConf = `global
+	nbthread 1
+	maxconn 8000
+defaults
+	mode http
+	timeout connect 5s
+	timeout client 120s
+	timeout server 120s
+frontend public
+	bind %[1]s
+	option forwardfor
+	default_backend service
+backend service
+	http-reuse always
+	server one %[2]s
+`
+
+func (b *bench) startHAProxy(ctx context.Context, backend string) (*target, error) {
+	addr, err := freeAddr()
+	if err != nil {
+		return nil, err
+	}
+	conf := filepath.Join(b.dir, "haproxy.cfg")
+	if err := os.WriteFile(conf, fmt.Appendf(nil, haproxyConf, addr, backend), 0o600); err != nil {
+		return nil, err
+	}
+	return b.startServer(ctx, "HAProxy", addr, nil, "haproxy", "-db", "-f", conf)
 }
 
 func (b *bench) startReverseProxy(ctx context.Context, backend string) (*target, error) {

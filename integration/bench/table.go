@@ -24,6 +24,7 @@ const (
 	nanos     unit = "%.0f ns"
 	micros    unit = "%.1f µs"
 	millis    unit = "%.0f ms"
+	kilobytes unit = "%.1f KB"
 	megabytes unit = "%.1f MB"
 	percent   unit = "%.2f %%"
 )
@@ -52,12 +53,14 @@ func (t *table) compare(what string, u unit, berth []float64, peer string, other
 }
 
 // share adds a row for something measured alternately of which more is better: the ratio must
-// be at least the goal.
+// be at least the goal, unless that is 0.
 func (t *table) share(what string, u unit, berth []float64, peer string, other []float64, least float64) {
 	ratio := pairedRatio(berth, other)
-	t.rows = append(t.rows, row{
-		what, u.of(median(berth)), peer + " " + u.of(median(other)), fmt.Sprintf("%.2f", ratio), fmt.Sprintf("≥ %.2f", least), verdict(ratio >= least),
-	})
+	r := row{what, u.of(median(berth)), peer + " " + u.of(median(other)), fmt.Sprintf("%.2f", ratio), "-", "-"}
+	if least > 0 {
+		r.goal, r.verdict = fmt.Sprintf("≥ %.2f", least), verdict(ratio >= least)
+	}
+	t.rows = append(t.rows, r)
 }
 
 // limit adds a row whose goal applies to Berth's own figure. It omits the ratio to a

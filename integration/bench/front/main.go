@@ -28,6 +28,7 @@ const (
 
 func main() {
 	listen := flag.String("listen", "127.0.0.1:8081", "address to serve")
+	hosts := flag.Int("hosts", 0, "how many more hosts lead to the service web, each of a stack of its own")
 	profile := flag.String("pprof", "", "address of net/http/pprof; none when empty")
 	services := map[string]proxy.Service{}
 	add := func(name string, target *proxy.Target) {
@@ -56,15 +57,19 @@ func main() {
 	if *profile != "" {
 		go func() { log.Error("pprof ended", "error", http.ListenAndServe(*profile, nil)) }()
 	}
-	if err := serve(*listen, services, log); err != nil {
+	if err := serve(*listen, services, *hosts, log); err != nil {
 		fmt.Fprintln(os.Stderr, "front:", err)
 		os.Exit(1)
 	}
 }
 
 // serve answers for the services until the process is stopped.
-func serve(address string, services map[string]proxy.Service, log *slog.Logger) error {
+func serve(address string, services map[string]proxy.Service, hosts int, log *slog.Logger) error {
 	routes := &proxy.Routes{}
+	for i := range hosts {
+		service := services["web"+hostSuffix]
+		routes.Set(fmt.Sprint("stack", i), proxy.Entry{Status: stack.Live, Hosts: map[string]proxy.Service{fmt.Sprintf("web-%012x.localhost", i+2): service}, Unclaimed: true})
+	}
 	routes.Set(stackID, proxy.Entry{Status: stack.Live, Name: "bench", Hosts: services, Unclaimed: true})
 	l, err := net.Listen("tcp", address)
 	if err != nil {
