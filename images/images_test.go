@@ -90,6 +90,11 @@ func checkPin(t *testing.T, image Image, key, value string) {
 		length = 64
 	case strings.Contains(key, "_SUM"):
 		value, length = strings.TrimPrefix(value, "h1:"), 32
+	case strings.HasSuffix(key, "_PACKAGE"):
+		// As Debian writes it: the program's version, Debian's changes to it, and its revision.
+		if !regexp.MustCompile(`^\d+(\.\d+)*(\+[a-z0-9-]+)?-[a-z0-9+]+$`).MatchString(value) {
+			t.Errorf("%v: %s=%s is not a version of Debian", image, key, value)
+		}
 	case !regexp.MustCompile(`^\d+(\.\d+)*$`).MatchString(value):
 		t.Errorf("%v: %s=%s is not a version", image, key, value)
 	}
