@@ -102,6 +102,7 @@ func (l *load) listen(ctx context.Context, client *http.Client) error {
 	if err != nil {
 		return err
 	}
+	opened := time.Now() // before the server has: a busy machine may read late
 	res, err := client.Do(req)
 	if err != nil {
 		return err
@@ -112,7 +113,6 @@ func (l *load) listen(ctx context.Context, client *http.Client) error {
 		return fmt.Errorf("SSE: %s %q %w", res.Status, line, err)
 	}
 	l.streams.Add(1)
-	opened := time.Now()
 	_, _ = io.Copy(io.Discard, res.Body)
 	if lived := time.Since(opened); lived < drainOfLoad-200*time.Millisecond {
 		return fmt.Errorf("SSE: it was cut after %s", lived)
