@@ -68,6 +68,9 @@ type body struct {
 	used   atomic.Bool
 }
 
+// streams reports whether b is sent from its file, as it is too large for memory.
+func (b *blob) streams() bool { return b.packed == nil && b.size > maxResident }
+
 // tagOf returns b's entity tag, computed at the first request for it: hashing all files
 // at Open would delay a large site's going live.
 func (s *Site) tagOf(b *blob) (*tag, error) {

@@ -69,7 +69,7 @@ func pathOf(target string) (path string, valid bool) {
 
 // fill adds the body, and reports whether it could be read.
 func (s *Site) fill(a *wire.Ready, b *blob, method string) bool {
-	if b.packed == nil && b.size > maxResident {
+	if b.streams() {
 		a.Length = b.size
 		f, err := s.openBlob(b)
 		if err != nil {

@@ -69,7 +69,7 @@ func (f *file) setContent(h http.Header, c coding, asked bool) {
 
 // sendWhole writes all of b. If it fails, nothing has been written yet.
 func (s *Site) sendWhole(w http.ResponseWriter, r *http.Request, b *blob, status int) error {
-	if b.packed == nil && b.size > maxResident {
+	if b.streams() {
 		return s.sendFile(w, r, b, status)
 	}
 	loaded, err := s.load(b)
@@ -103,7 +103,7 @@ func (s *Site) sendFile(w http.ResponseWriter, r *http.Request, b *blob, status 
 // sendContent leaves ranges and the rarer conditions to net/http.
 func (s *Site) sendContent(w http.ResponseWriter, r *http.Request, b *blob) error {
 	var content io.ReadSeeker
-	if b.packed != nil || b.size <= maxResident {
+	if !b.streams() {
 		loaded, err := s.load(b)
 		if err != nil {
 			return err
