@@ -51,14 +51,10 @@ func (b *bench) costTrial(s *stand, what, benchmark string) {
 // measureLook compares, alternately, the cost of the proxy's look at a kept connection, and
 // of counting a request for the metrics, with that of the whole request.
 func (b *bench) measureLook(ctx context.Context) error {
-	folder, err := b.writeFolder()
-	if err != nil {
-		return err
-	}
 	if err := buildLook(ctx, ".", b.bin); err != nil {
 		return err
 	}
-	backend, err := b.startNginx(ctx, "backend", "1", folder)
+	folder, backend, err := b.startBackend(ctx)
 	if err != nil {
 		return err
 	}

@@ -521,11 +521,7 @@ request = function() return all[math.random(10000)] end
 // measureHosts compares requests for one host with those for many hosts by chance, through the
 // same listener.
 func (b *bench) measureHosts(ctx context.Context) error {
-	folder, err := b.writeFolder()
-	if err != nil {
-		return err
-	}
-	backend, err := b.startNginx(ctx, "backend", "1", folder)
+	_, backend, err := b.startBackend(ctx)
 	if err != nil {
 		return err
 	}

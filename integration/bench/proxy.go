@@ -31,11 +31,7 @@ func loadName(what, size string, conns int) string {
 
 // proxyTrials loads a front before a backend.
 func (b *bench) proxyTrials(ctx context.Context, s *stand) error {
-	folder, err := b.writeFolder()
-	if err != nil {
-		return err
-	}
-	backend, err := b.startNginx(ctx, "backend", "1", folder)
+	folder, backend, err := b.startBackend(ctx)
 	if err != nil {
 		return err
 	}

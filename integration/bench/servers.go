@@ -131,6 +131,15 @@ func (b *bench) startNginxTLS(ctx context.Context, name, workers, folder, certif
 	return b.startServer(ctx, name, addr, nil, "nginx", "-e", "stderr", "-p", dir, "-c", conf)
 }
 
+// startBackend starts an nginx with the folder that is asked for.
+func (b *bench) startBackend(ctx context.Context) (folder string, backend *target, err error) {
+	if folder, err = b.writeFolder(); err != nil {
+		return "", nil, err
+	}
+	backend, err = b.startNginx(ctx, "backend", "1", folder)
+	return folder, backend, err
+}
+
 // startServer starts a program and waits until it listens.
 func (b *bench) startServer(ctx context.Context, name, addr string, env []string, path string, args ...string) (*target, error) {
 	p, err := b.startProgram(name, env, path, args...)
