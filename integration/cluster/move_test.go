@@ -117,6 +117,19 @@ func TestCluster_MoveBreaksOff(t *testing.T) {
 	}
 }
 
+// pressBeside asks for both services of stacks, through each node but one.
+func (c *Cluster) pressBeside(t *testing.T, h *Host, stacks []*Stack) (loads []*pressure) {
+	t.Helper()
+	for _, st := range stacks {
+		for _, other := range c.hosts {
+			if other != h {
+				loads = append(loads, press(t, st.url("web", "/"), other), press(t, st.url("site", "/"), other))
+			}
+		}
+	}
+	return loads
+}
+
 // Nodes are given a new server one after the other: requests through the others lose nothing.
 func TestCluster_Rollout(t *testing.T) {
 	long(t)
@@ -126,14 +139,7 @@ func TestCluster_Rollout(t *testing.T) {
 		stacks = append(stacks, c.liveOn(t, h, app, appManifest))
 	}
 	for _, h := range c.hosts {
-		var loads []*pressure
-		for _, st := range stacks {
-			for _, other := range c.hosts {
-				if other != h {
-					loads = append(loads, press(t, st.url("web", "/"), other), press(t, st.url("site", "/"), other))
-				}
-			}
-		}
+		loads := c.pressBeside(t, h, stacks)
 		began := time.Now()
 		require.NoError(t, h.process.Signal(t.Context(), "TERM"))
 		eventually(t, "it says that it stops", func() error { return same("503", fmt.Sprint(h.get(t, "/healthz").status)) })

@@ -57,14 +57,7 @@ func TestCluster_TwoVersions(t *testing.T) {
 	}
 	key := c.on("m1").account(t, "ana@example.com")
 	for i, h := range c.hosts {
-		var loads []*pressure
-		for _, st := range stacks {
-			for _, other := range c.hosts {
-				if other != h {
-					loads = append(loads, press(t, st.url("web", "/"), other), press(t, st.url("site", "/"), other))
-				}
-			}
-		}
+		loads := c.pressBeside(t, h, stacks)
 		h.stop(t)
 		h.program = "berthd"
 		h.run(t)
