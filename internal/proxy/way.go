@@ -24,7 +24,8 @@ type Way struct {
 
 // Way returns the way of a request for a host, written as in Entry.Hosts, which a caller has
 // sent. There is none if the request has to wait, or is answered by something else than a
-// process and without an answer that is ready: then Routes.Serve answers. The way may change the target of the request.
+// process and without an answer that is ready: then Routes.Serve answers. The way may change
+// the target of the request.
 func (t *Routes) Way(host string, r *wire.Request, hops int) (w Way, ok bool) {
 	w = Way{of: exchange.Tenant{Host: host}, meter: &unknown, began: time.Now()}
 	if to, has := t.domain(host); has {
