@@ -44,8 +44,7 @@ func TestChaos_TheInvariantsHold(t *testing.T) {
 		require.NoError(t, err)
 	}
 	t.Logf("BERTH_CHAOS_SEED=%d", seed)
-	c := start(t, clustered, with("BERTH_RETENTION", "40s"), with("BERTH_DRAIN", "1s"), with("BERTH_EXPIRY_NOTICE", "1s"), with("BERTH_ORPHAN_GRACE", "1s"),
-		with("BERTH_CLAIMS_PER_MINUTE", "1000"))
+	c := start(t, clustered, with("BERTH_RETENTION", "40s"), with("BERTH_DRAIN", "1s"), with("BERTH_EXPIRY_NOTICE", "1s"), with("BERTH_ORPHAN_GRACE", "1s"))
 	x := newChaos(t, c, uint64(seed))
 	began := time.Now()
 	var before []invariants.Occurrence

@@ -75,16 +75,17 @@ func install(t *testing.T, opts ...Option) *Cluster {
 	number := installed.Add(1)
 	c := &Cluster{lab: theLab(t), number: number, dir: fmt.Sprintf("/var/lib/berth/%d", number)}
 	c.env = map[string]string{
-		"BERTH_ADMIN_LISTEN":     "",
-		"BERTH_BASE_URL":         baseURL,
-		"BERTH_CREATES_PER_HOUR": "100000",
-		"BERTH_DATA_DIR":         c.dir,
-		"BERTH_LISTEN":           ":8080",
-		"BERTH_REDIS_URL":        fmt.Sprintf("redis://valkey:6379/%d", number),
-		"BERTH_REFUSED_PER_HOUR": "100000",
-		"BERTH_TTL_MIN":          "1s",
-		"BERTH_UNCLAIMED_PER_IP": "1000",
-		"GORACE":                 "atexit_sleep_ms=0",
+		"BERTH_ADMIN_LISTEN":      "",
+		"BERTH_BASE_URL":          baseURL,
+		"BERTH_CLAIMS_PER_MINUTE": "1000",
+		"BERTH_CREATES_PER_HOUR":  "100000",
+		"BERTH_DATA_DIR":          c.dir,
+		"BERTH_LISTEN":            ":8080",
+		"BERTH_REDIS_URL":         fmt.Sprintf("redis://valkey:6379/%d", number),
+		"BERTH_REFUSED_PER_HOUR":  "100000",
+		"BERTH_TTL_MIN":           "1s",
+		"BERTH_UNCLAIMED_PER_IP":  "1000",
+		"GORACE":                  "atexit_sleep_ms=0",
 	}
 	for _, n := range c.lab.Nodes {
 		c.hosts = append(c.hosts, &Host{c: c, node: n, env: map[string]string{}, client: clientOf(n), log: &observe.Record{}, program: "berthd"})
