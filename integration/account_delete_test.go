@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -15,15 +13,8 @@ import (
 // deleteAccount deletes an account as an operator does.
 func (h *Host) deleteAccount(t *testing.T, email string) {
 	t.Helper()
-	path, err := h.binary()
+	_, err := h.berthd(t, "", "account", "delete", email, "--yes")
 	require.NoError(t, err)
-	cmd := exec.Command(path, "account", "delete", email, "--yes")
-	cmd.Env = os.Environ()
-	for name, value := range h.env {
-		cmd.Env = append(cmd.Env, name+"="+value)
-	}
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s", out)
 }
 
 // isGone asserts that the stacks are deleted as by DELETE, perhaps a little later:

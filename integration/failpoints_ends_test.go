@@ -273,6 +273,16 @@ func deleted(t *testing.T, e *ending) {
 	e.h.forgetStack(e.st.ID)
 }
 
+// stoppedByOperator holds after a stop by the operator: nothing runs, the data is there, and a
+// deploy brings the stack back.
+func stoppedByOperator(t *testing.T, e *ending) {
+	now := e.h.becomes(t, e.st, "failed")
+	require.Contains(t, now.reason(), "it mines coins")
+	e.h.keeps(t, e.st, "image web", "image api", "volume web-data", "volume api-data")
+	e.h.redeploy(t, e.st, pairTree(t), manifest(pair))
+	require.Equal(t, "data of api", e.h.get(t, e.st.url("api", "/read?name=kept")).body)
+}
+
 // logged holds after a rotation: what is left of the log has every line once.
 func logged(t *testing.T, e *ending) {
 	s := e.h.stream(t, e.st.ManageToken, "/v0/stacks/"+e.st.ID+"/logs?service=web", "Last-Event-ID", "web:0.0")

@@ -207,6 +207,12 @@ func claims(t *testing.T, e *ending)  { e.claim(t) }
 func deletes(t *testing.T, e *ending) { e.delete(t) }
 func crash(t *testing.T, e *ending)   { e.crash(t) }
 
+// stopsByOperator attempts to stop the stack.
+func stopsByOperator(t *testing.T, e *ending) {
+	_, err := e.h.berthd(t, "", "stacks", "stop", e.st.ID, "--reason", "it mines coins")
+	require.Error(t, err, "the server died before it answered")
+}
+
 func logs(t *testing.T, e *ending) {
 	e.h.attempt(t, http.MethodGet, e.st.url("web", "/log?from=0&to=300"), "")
 }
@@ -295,6 +301,7 @@ var faults = []fault{
 	{name: "a restore", from: kept, act: claims, end: claimed, points: []string{
 		"claim-committed", "data-restored", "snapshot-removed", "process-started", "service-restored", "service-restored@2", "restore-committed",
 	}},
+	{name: "a stop by the operator", from: withData, act: stopsByOperator, end: stoppedByOperator, points: []string{"stop-committed"}},
 	{name: "a delete", from: withData, act: deletes, end: deleted, points: []string{"delete-committed", "container-removed", "objects-removed"}},
 	{name: "a delete of an expired stack", from: kept, act: deletes, end: deleted, points: []string{"objects-removed"}},
 	{

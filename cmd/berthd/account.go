@@ -135,17 +135,26 @@ func confirmDelete(cmd *cobra.Command, address string, stacks []string) error {
 		fmt.Fprintln(talk, "  "+line)
 	}
 	fmt.Fprintf(talk, "This cannot be undone. Type %s to delete the account: ", address)
-	typed, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
-	if in, ok := cmd.InOrStdin().(*os.File); !ok || !term.IsTerminal(int(in.Fd())) {
-		fmt.Fprintln(talk) // nobody saw a line end
+	typed, err := readTyped(cmd)
+	if err != nil {
+		return err
 	}
-	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("read the address: %w", err)
-	}
-	if !strings.EqualFold(strings.TrimSpace(typed), address) {
+	if !strings.EqualFold(typed, address) {
 		return fmt.Errorf("nothing was deleted: type %s when asked, or pass --yes", address)
 	}
 	return nil
+}
+
+// readTyped returns the line that the user types, without space around it.
+func readTyped(cmd *cobra.Command) (string, error) {
+	typed, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+	if in, ok := cmd.InOrStdin().(*os.File); !ok || !term.IsTerminal(int(in.Fd())) {
+		fmt.Fprintln(cmd.ErrOrStderr()) // nobody saw a line end
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", fmt.Errorf("read the confirmation: %w", err)
+	}
+	return strings.TrimSpace(typed), nil
 }
 
 // readPassword asks for a password twice on a terminal; elsewhere it reads the first

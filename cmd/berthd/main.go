@@ -49,6 +49,10 @@ func command() *cobra.Command {
 		doctorCommand(),
 		manpage.Command(8, manual()...),
 		stacksCommand(),
+		accountsCommand(),
+		banCommand(),
+		unbanCommand(),
+		auditCommand(),
 		migrateCommand(),
 	)
 	root.CompletionOptions.HiddenDefaultCmd = true

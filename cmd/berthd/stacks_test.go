@@ -138,7 +138,10 @@ func TestStacks_SayWhatIsWrong(t *testing.T) {
 		"move " + here.ID + " w2":       "node w2 is away, so no stack can move there",
 		"move " + away.ID + " n1":       "node w2, which has the stack, is away",
 		"carry":                         `has no command "carry"`,
-		"show x --cluster off":          "BERTH_CLUSTER=swarm",
+		"show x --cluster off":          "no berthd is running on /",
+		"list":                          "no berthd is running on /",
+		"stop " + here.ID:               "no berthd is running on /",
+		"delete --yes " + here.ID:       "no berthd is running on /",
 		"move " + here.ID + " n1 extra": "takes the id of a stack",
 	} {
 		stdout, stderr, err := runStacks(t, strings.Fields(args)...)

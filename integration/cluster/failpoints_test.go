@@ -326,6 +326,7 @@ var elsewhere = map[string]string{
 	"move-taken":            "a move: TestCluster_MoveBreaksOff",
 	"lost-brought":          "a takeover: TestCluster_TakeoverBreaksOff",
 	"lost-taken":            "a takeover: TestCluster_TakeoverBreaksOff",
+	"stop-committed":        "the operator's socket, which no node forwards",
 	"lost-deleted":          "the owner is lost: TestCluster_DeleteOfALostStackBreaksOff",
 }
 

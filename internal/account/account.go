@@ -78,7 +78,8 @@ func (a *Accounts) SignUp(ctx context.Context, v Visitor, email, password string
 }
 
 // SignIn signs a person in with a new session. An unknown email and a wrong password
-// give the same Unauthenticated, after the same time.
+// give the same Unauthenticated, after the same time. An account that an operator has disabled
+// is Forbidden.
 func (a *Accounts) SignIn(ctx context.Context, v Visitor, email, password string) (Entry, error) {
 	if err := a.admit(ctx, v); err != nil {
 		return Entry{}, err
@@ -216,6 +217,9 @@ func (a *Accounts) welcome(ctx context.Context, v Visitor, entry Entry) error {
 // signIn checks the password and signs in.
 func (a *Accounts) signIn(ctx context.Context, v Visitor, email, password string) (Entry, error) {
 	account, err := a.authenticate(ctx, email, password)
+	if err == nil {
+		err = account.CheckEnabled()
+	}
 	if err != nil {
 		return Entry{}, err
 	}

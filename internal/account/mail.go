@@ -104,6 +104,9 @@ func (a *Accounts) Confirm(ctx context.Context, token string) (store.Account, *s
 	if err != nil || used.StackID == "" {
 		return used.Account, nil, err
 	}
+	if err := used.Account.CheckEnabled(); err != nil {
+		return used.Account, nil, err
+	}
 	s, err := a.cfg.Claims.Host.Claim(ctx, used.StackID, used.Account.ID, used.Account.Email)
 	return used.Account, s, err
 }

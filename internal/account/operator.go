@@ -1,6 +1,7 @@
 package account
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -62,6 +63,26 @@ func (a *Accounts) Remove(ctx context.Context, email string, confirm func(addres
 		return 0, err
 	}
 	return a.removeConfirmed(ctx, account.ID, Digest(owned), "run the command again to see them")
+}
+
+// Disable disables an account for an operator: its key, its sessions and its claims are
+// Forbidden, for the reason, until Enable. It returns the account. An unknown email is NotFound.
+func (a *Accounts) Disable(ctx context.Context, email, reason string) (store.Account, error) {
+	account, err := a.find(ctx, email, "berthd accounts list shows all")
+	if err == nil {
+		account.DisabledFor = cmp.Or(strings.TrimSpace(reason), "no reason was given")
+		err = a.cfg.Store.DisableAccount(ctx, account.ID, account.DisabledFor)
+	}
+	return account, err
+}
+
+// Enable ends what Disable did.
+func (a *Accounts) Enable(ctx context.Context, email string) error {
+	account, err := a.find(ctx, email, "berthd accounts list shows all")
+	if err == nil {
+		err = a.cfg.Store.DisableAccount(ctx, account.ID, "")
+	}
+	return err
 }
 
 // removeConfirmed deletes an account with the stacks whose digest was confirmed, and no

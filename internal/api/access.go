@@ -147,7 +147,7 @@ func (g gate) account(key string) (store.Account, error) {
 			return store.Account{}, fmt.Errorf("look up the API key: %w", err)
 		}
 		if ok {
-			return account, nil
+			return account, account.CheckEnabled()
 		}
 	}
 	return store.Account{}, stack.NewError(stack.Unauthenticated,

@@ -35,6 +35,10 @@ type Config struct {
 	// Peers makes the listener one for the other nodes of a cluster; nil: it is public.
 	Peers Peers
 
+	// Banned reports whether callers with an address get no answer but a 403; nil: none do. It
+	// is asked for each request.
+	Banned func(netip.Addr) bool
+
 	// FastLane serves plain requests for services without net/http; see lane.
 	FastLane bool
 	// Connected is called for each connection, with fast or standard for the lane in which
@@ -100,6 +104,10 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if e.cfg.Arrived != nil {
 		e.cfg.Arrived(names[where])
 	}
+	if e.isBanned(who.IP) {
+		writeError(w, http.StatusForbidden, banned)
+		return
+	}
 	switch where {
 	case refused:
 		writeError(w, http.StatusBadRequest, fault)
@@ -116,6 +124,18 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusNotFound, fmt.Sprintf(
 			"this server does not serve this host; the API is at %s, services are at <service>-<stack>%s", e.cfg.BaseHost, e.suffix))
 	}
+}
+
+// banned is the detail for a caller who gets no other answer.
+const banned = "the operator of this host has banned your network; ask them why, and until when"
+
+// isBanned reports whether a caller gets no other answer.
+func (e *edge) isBanned(caller string) bool {
+	if e.cfg.Banned == nil {
+		return false
+	}
+	ip, ok := parseIP(caller)
+	return ok && e.cfg.Banned(ip)
 }
 
 // receive returns the caller of r and, on a listener for nodes, who answers instead of

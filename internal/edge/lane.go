@@ -5,6 +5,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"net/netip"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -158,7 +159,7 @@ func (l *lane) next() step {
 			return handOver
 		}
 		host, valid := parseHost(l.req.Host)
-		if !valid || l.srv.edge.split(host) != toService {
+		if !valid || l.srv.edge.split(host) != toService || l.isBanned() {
 			return handOver
 		}
 		var ok bool
@@ -333,17 +334,38 @@ func (l *lane) hangUp() {
 	}
 }
 
+// address returns the address of the sender of the request, and reports whether it is another
+// than that of the connection, which a trusted proxy has made.
+func (l *lane) address() (netip.Addr, bool) {
+	e := l.srv.edge
+	if e.trusts(l.c.peer.ip) {
+		if ip, ok := e.forwardedFor(l.req.Values("X-Forwarded-For")); ok {
+			return ip, true
+		}
+	}
+	return l.c.peer.ip, false
+}
+
+// isBanned reports whether the sender of the request gets no answer but a refusal.
+func (l *lane) isBanned() bool {
+	isBanned := l.srv.edge.cfg.Banned
+	if isBanned == nil {
+		return false
+	}
+	ip, _ := l.address()
+	return isBanned(ip)
+}
+
 // identify returns the sender of the request.
 func (l *lane) identify() exchange.Caller {
 	who := exchange.Caller{IP: l.c.peer.text, Proto: "http"}
 	if l.raw == nil {
 		who.Proto = "https"
 	}
-	e := l.srv.edge
-	if !e.trusts(l.c.peer.ip) {
+	if !l.srv.edge.trusts(l.c.peer.ip) {
 		return who
 	}
-	if ip, ok := e.forwardedFor(l.req.Values("X-Forwarded-For")); ok {
+	if ip, forwarded := l.address(); forwarded {
 		who.IP = ip.String()
 	}
 	if proto := l.req.Values("X-Forwarded-Proto"); len(proto) == 1 && (proto[0] == "http" || proto[0] == "https") {

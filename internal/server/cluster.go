@@ -26,7 +26,7 @@ func (s *Server) openCluster(ctx context.Context, key auth.Key) error {
 	if s.databaseFile != "" {
 		return nil // no other server shares a file
 	}
-	if !s.cfg.inCluster() {
+	if !s.cfg.InCluster() {
 		return s.checkAlone(ctx, key)
 	}
 	swarm, err := s.engine.Swarm(ctx)
@@ -96,7 +96,7 @@ func (s *Server) checkMode(found store.Installation) error {
 	if found.Cluster == s.cfg.Cluster {
 		return nil
 	}
-	if s.cfg.inCluster() {
+	if s.cfg.InCluster() {
 		return fmt.Errorf("BERTH_CLUSTER: the database %s is that of one machine; set BERTH_CLUSTER=off, or BERTH_DATABASE_URL to a database of the cluster", s.store.Name())
 	}
 	return fmt.Errorf("BERTH_CLUSTER: the database %s is that of a cluster; set BERTH_CLUSTER=%s, or BERTH_DATABASE_URL to a database of this machine alone", s.store.Name(), found.Cluster)

@@ -66,7 +66,7 @@ func TestInstall_RefusesAnothersInOneLine(t *testing.T) {
 	} {
 		s := newNode(t, address, tt.change)
 		refuse := func() error { return s.install(t.Context(), tt.key, tt.swarm) }
-		if !s.cfg.inCluster() {
+		if !s.cfg.InCluster() {
 			refuse = func() error { return s.checkAlone(t.Context(), tt.key) }
 		}
 		err := refuse()

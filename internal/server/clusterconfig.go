@@ -73,8 +73,8 @@ func parsePeerListen(value string) (string, error) {
 	return value, nil
 }
 
-// inCluster reports whether this server is one of several nodes.
-func (c *Config) inCluster() bool { return c.Cluster == clusterSwarm }
+// InCluster reports whether this server is one of several nodes.
+func (c *Config) InCluster() bool { return c.Cluster == clusterSwarm }
 
 // checkCluster refuses what a cluster cannot do without or with.
 func (c *Config) checkCluster() error {
@@ -87,11 +87,11 @@ func (c *Config) checkCluster() error {
 	switch {
 	case files != 0 && files != 3:
 		return errors.New("BERTH_PEER_CERT, BERTH_PEER_KEY and BERTH_PEER_CA belong together; set all three, or none to use Swarm's certificates")
-	case !c.inCluster() && c.SnapshotEvery != 0:
+	case !c.InCluster() && c.SnapshotEvery != 0:
 		return errors.New("BERTH_SNAPSHOT_EVERY needs BERTH_CLUSTER=swarm, since snapshots are for other nodes; remove it on one machine")
-	case !c.inCluster() && c.NodeLost == lostRestore:
+	case !c.InCluster() && c.NodeLost == lostRestore:
 		return errors.New("BERTH_NODE_LOST=restore needs BERTH_CLUSTER=swarm, since other nodes restore; remove it on one machine")
-	case !c.inCluster():
+	case !c.InCluster():
 		return nil
 	case !isPostgres(c.DatabaseURL):
 		return errors.New("BERTH_CLUSTER=swarm needs PostgreSQL, which all nodes share; set BERTH_DATABASE_URL to postgres://…")

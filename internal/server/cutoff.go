@@ -77,7 +77,7 @@ func (s *Server) watchCutOff(ctx context.Context) (stop func()) {
 
 // newCutOff returns nil outside of clusters.
 func (s *Server) newCutOff() (*cutOff, error) {
-	if !s.cfg.inCluster() {
+	if !s.cfg.InCluster() {
 		return nil, nil
 	}
 	installation, err := os.ReadFile(s.dir().Instance())

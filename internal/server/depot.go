@@ -21,7 +21,7 @@ func (s *Server) openRegistry(ctx context.Context) (err error) {
 
 // isNewNode reports whether this is a node whose data directory belongs to no installation
 // yet.
-func (s *Server) isNewNode() bool { return s.cfg.inCluster() && !exists(s.dir().Instance()) }
+func (s *Server) isNewNode() bool { return s.cfg.InCluster() && !exists(s.dir().Instance()) }
 
 // checkRegistry warns of a registry that does not answer: all but the first start of a new
 // node goes on without.

@@ -144,7 +144,7 @@ func (m *migration) readInstallation() error {
 // that other nodes own.
 func (m *migration) decide(ctx context.Context, source store.Source) (store.Belonging, error) {
 	s := m.server
-	was, becomes := source.Installation.Cluster == clusterSwarm, m.to.Postgres != "" && s.cfg.inCluster()
+	was, becomes := source.Installation.Cluster == clusterSwarm, m.to.Postgres != "" && s.cfg.InCluster()
 	switch {
 	case source.Known && m.from.Postgres != "" && source.Installation.ID != m.instance:
 		return store.Belonging{}, fmt.Errorf("the database %s belongs to another installation than the data directory %s; set BERTH_DATA_DIR to its own", source.Name, s.cfg.DataDir)

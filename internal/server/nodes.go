@@ -37,7 +37,7 @@ type Nodes struct {
 // WithNodes opens the cluster's database, whether or not a server runs on this machine, and
 // calls do.
 func WithNodes(ctx context.Context, cfg Config, log *slog.Logger, do func(Nodes) error) (err error) {
-	if !cfg.inCluster() {
+	if !cfg.InCluster() {
 		return errors.New("this server is not in a cluster; set BERTH_CLUSTER=swarm and the other settings of its nodes")
 	}
 	s := &Server{cfg: cfg, log: log, metrics: metrics.New()}

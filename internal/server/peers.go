@@ -116,7 +116,7 @@ func (s *Server) toolsDial(toAPI http.Handler) func() (net.Conn, error) {
 func (s *Server) edgeForOthers(cfg edge.Config) {
 	cfg.Peers = peer.NewGate(s.others.nodes, peer.Protocol, s.others.calls)
 	cfg.TLS = peer.ServerTLS(s.others.certs, peer.Protocol)
-	cfg.Arrived = nil // the node that was asked has counted it
+	cfg.Arrived, cfg.Banned = nil, nil // the node that was asked has counted it, and refused it
 	s.others.edge = edge.NewServer(cfg)
 	s.routes.Refresh = s.others.table.RereadHost
 	s.routes.MayServe = s.cluster.MayServe

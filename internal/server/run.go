@@ -47,6 +47,7 @@ func (s *Server) openEdge(key auth.Key) error {
 		TLS:            s.certificates,
 		StallTimeout:   s.cfg.ProxyTimeout,
 		Arrived:        s.metrics.Arrival,
+		Banned:         s.governing.bans.Banned,
 		FastLane:       s.cfg.FastLane,
 		Connected:      s.metrics.Connection,
 		Log:            s.log,
@@ -62,10 +63,11 @@ func (s *Server) openEdge(key auth.Key) error {
 // requests and gives open ones the drain time; containers stay up for the next server
 // to take over.
 func (s *Server) Run(ctx context.Context) error {
-	failed := make(chan error, 7)
+	failed := make(chan error, 8)
 	if s.adminListener != nil {
 		go func() { failed <- s.admin.Serve(s.adminListener) }()
 	}
+	go func() { failed <- s.governing.server.Serve(s.governing.listener) }()
 	go func() { failed <- s.api.Serve(s.inner) }()
 	go func() { failed <- s.pages.Serve(s.innerPages) }()
 	go func() { failed <- s.edge.Serve(s.listener) }()
@@ -140,6 +142,7 @@ func (s *Server) close() error {
 	if s.adminListener != nil {
 		_ = s.adminListener.Close() // again where it was served
 	}
+	errs = append(errs, s.governing.close())
 	if s.endDomains != nil {
 		s.endDomains()
 	}

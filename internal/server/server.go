@@ -105,6 +105,8 @@ type Server struct {
 	plainListener net.Listener // nil without an address for plain HTTP
 	plain         *edge.PlainServer
 
+	governing governing // by the operator, at the socket
+
 	others  *others     // nodes of the cluster; nil on one machine
 	leaving atomic.Bool // a balancer should ask another node
 	moving  *moving     // stacks that move away, since an operator wants that
@@ -177,6 +179,9 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	s.openPages(key)
 	s.openAdmin()
+	if err := s.openOperator(ctx); err != nil {
+		return err
+	}
 	s.openPlain()
 	return s.openEdge(key)
 }

@@ -56,7 +56,7 @@ func (s *Server) openTLS() (*tls.Config, error) {
 		return cfg, nil
 	case tlsACME:
 		dir := s.dir().Certificates()
-		if s.cfg.inCluster() {
+		if s.cfg.InCluster() {
 			dir = "" // but in the database, see openPeers
 		}
 		acme, err := certs.NewACME(certs.ACMEOptions{

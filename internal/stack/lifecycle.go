@@ -39,6 +39,7 @@ const (
 	triggerRevoke       Trigger = "owner revokes manage token"
 	TriggerRetained     Trigger = "retention ends"
 	triggerDelete       Trigger = "DELETE"
+	triggerStop         Trigger = "operator stops it"
 )
 
 // transition is one row of the lifecycle table.
@@ -92,6 +93,9 @@ var transitions = []transition{
 	{Live, triggerDelete, Deleted},
 	{Failed, triggerDelete, Deleted},
 	{Expired, triggerDelete, Deleted},
+	{Building, triggerStop, Failed},
+	{Live, triggerStop, Failed},
+	{Failed, triggerStop, Failed},
 }
 
 // apply moves the stack along the row for its status and the trigger.
@@ -321,6 +325,23 @@ func (s *Stack) deployFailed(reason string) Event {
 // could not be brought back.
 func (s *Stack) RollbackFailed(reason string, now time.Time) ([]Event, error) {
 	if err := s.applyToBuild(triggerRollbackFail); err != nil {
+		return nil, err
+	}
+	s.endAttempt(Unsuccessful, reason, now)
+	return s.fail(reason), nil
+}
+
+// StopByOperator ends what a stack builds and serves, for a reason that its owner is told. Its
+// data stays, and only another deploy brings it back. The error is a Conflict for a stack that
+// has expired or is being restored.
+func (s *Stack) StopByOperator(reason string, now time.Time) ([]Event, error) {
+	switch {
+	case s.Due(now):
+		return nil, errExpired
+	case s.Restoring():
+		return nil, s.busy(tryAgain)
+	}
+	if err := s.apply(triggerStop); err != nil {
 		return nil, err
 	}
 	s.endAttempt(Unsuccessful, reason, now)

@@ -20,6 +20,16 @@ type Account struct {
 
 	Confirmed bool // its holder has opened a link that was sent to Email
 	MailOff   bool // its holder wants no notices by mail
+
+	DisabledFor string // why an operator has disabled it; "" if none has
+}
+
+// CheckEnabled returns a Forbidden error if an operator has disabled the account.
+func (a *Account) CheckEnabled() error {
+	if a.DisabledFor == "" {
+		return nil
+	}
+	return stack.NewError(stack.Forbidden, "the operator of this host has disabled this account: "+a.DisabledFor)
 }
 
 // Key is what the database holds of an API key.
@@ -29,10 +39,10 @@ type Key struct {
 }
 
 // accountColumns are the columns of an Account, in the order of its places.
-const accountColumns = "accounts.id, accounts.email, accounts.key_hint, accounts.confirmed_at IS NOT NULL, accounts.mail_off"
+const accountColumns = "accounts.id, accounts.email, accounts.key_hint, accounts.confirmed_at IS NOT NULL, accounts.mail_off, accounts.disabled_for"
 
 func (a *Account) places() []any {
-	return []any{&a.ID, &a.Email, &a.KeyHint, &a.Confirmed, &a.MailOff}
+	return []any{&a.ID, &a.Email, &a.KeyHint, &a.Confirmed, &a.MailOff, (*nullText)(&a.DisabledFor)}
 }
 
 // CreateAccount creates an account with an API key. The password hash is "" for an
@@ -87,6 +97,29 @@ func (s *Store) AccountEmail(ctx context.Context, accountID string) (string, err
 		err = s.fault("read account "+accountID, sql.ErrNoRows)
 	}
 	return email, err
+}
+
+// AccountEntry is an account as an operator sees it.
+type AccountEntry struct {
+	Account   Account
+	CreatedAt time.Time
+	Stacks    int // that it owns
+}
+
+// Accounts returns all accounts, in the order of their emails.
+func (s *Store) Accounts(ctx context.Context) ([]AccountEntry, error) {
+	return readAll(ctx, s, s.read, "list accounts", func(e *AccountEntry) []any {
+		return append(e.Account.places(), (*micros)(&e.CreatedAt), &e.Stacks)
+	}, "SELECT "+accountColumns+`, created_at, (SELECT COUNT(*) FROM stacks WHERE owner = accounts.id AND status <> 'deleted')
+		FROM accounts ORDER BY email`)
+}
+
+// DisableAccount disables an account for a reason, or enables it for "". An unknown account is
+// NotFound.
+func (s *Store) DisableAccount(ctx context.Context, accountID, reason string) error {
+	return s.transact(ctx, func(tx *sql.Tx) error {
+		return s.change(ctx, tx, errNoAccount, "disable the account", "UPDATE accounts SET disabled_for = ? WHERE id = ?", nullText(reason), accountID)
+	})
 }
 
 // RotateKey replaces the API key of an account; the old one stops working with the next

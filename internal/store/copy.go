@@ -40,6 +40,8 @@ var tables = []table{
 	{"domains", ""},
 	{"certificates", ""},
 	{"certificate_locks", ""},
+	{"bans", ""},
+	{"audit", "id"},
 	{"nodes", ""},
 	{"installation", ""},
 }

@@ -11,10 +11,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
-	"github.com/google/go-cmp/cmp"
 )
 
 func TestSQLite(t *testing.T) { suite{newSQLite}.run(t) }
@@ -185,6 +186,9 @@ func TestOpen_BringsADatabaseOfTheFirstVersionUpToDate(t *testing.T) {
 		DROP TABLE sessions;
 		DROP TABLE receipts;
 		DROP TABLE webhook_mark;
+		DROP TABLE bans;
+		DROP TABLE audit;
+		ALTER TABLE accounts DROP COLUMN disabled_for;
 		ALTER TABLE accounts DROP COLUMN confirmed_at;
 		ALTER TABLE accounts DROP COLUMN mail_off;
 		ALTER TABLE accounts DROP COLUMN password_hash;

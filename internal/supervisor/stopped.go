@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -103,3 +104,52 @@ func errInterrupted(generation int) *stack.Error {
 
 // errTimeRanOut is why a build was stopped for an expiry that did not happen.
 var errTimeRanOut = stack.NewError(stack.Conflict, "the build was stopped as the stack's time ran out, just before it was claimed; upload the source again")
+
+// errStopped is why a build or a copy of data ended when an operator stopped the stack. The
+// row says so already.
+var errStopped = stack.NewError(stack.Conflict, "the operator of this host has stopped the stack")
+
+// Stop makes a stack failed for a reason that its owner is told, and returns once nothing of it
+// runs. Its data stays. A build that is under way ends. If the state does not allow it, the
+// error is a *stack.Error and nothing has changed.
+func (s *Supervisor) Stop(ctx context.Context, id, reason string) error {
+	r := s.lookup(id)
+	if r == nil {
+		return s.whyNotHere(ctx, id)
+	}
+	st, err := s.change(ctx, id, func(st *stack.Stack) ([]stack.Event, error) { return st.StopByOperator(reason, stack.Now()) })
+	if err != nil {
+		return err
+	}
+	failpoint.Here("stop-committed")
+	done := make(chan error, 1)
+	err = r.handOver(ctx, func(l *loop) {
+		l.dropDeploys(st.Attempt + 1)
+		r.route(st, nil)
+		l.interrupt(errStopped, func(ctx context.Context) {
+			r.stopped = nil
+			done <- r.endStoppedByOperator(ctx, st)
+		})
+	})
+	if err != nil {
+		return err
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-r.ended: // perhaps before the job began
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// endStoppedByOperator ends all that runs of a stack that an operator has stopped. What fails
+// is done at the next start.
+func (r *runner) endStoppedByOperator(ctx context.Context, st *stack.Stack) error {
+	if err := r.stopServing(ctx, st); err != nil {
+		return err
+	}
+	r.removeNetworks(ctx, st)
+	return nil
+}

@@ -67,6 +67,7 @@ type Recorder struct {
 
 	turn   sync.Mutex         // held while a step is recorded
 	gauges map[string]*gauge  // by container
+	latest map[series]*Point  // of the last step, as far as it was measured
 	stacks map[string]bool    // that the last step has points of
 	left   []string           // stacks that it has none of, unlike the one before
 	seen   map[series]bool    // the services with points since they were merged last
@@ -118,6 +119,7 @@ func (r *Recorder) record(at time.Time) {
 	r.turn.Lock()
 	defer r.turn.Unlock()
 	points := r.measure(time.Now())
+	r.latest = points
 	before := r.stacks
 	r.stacks = map[string]bool{}
 	for s, p := range points {

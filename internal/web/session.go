@@ -103,12 +103,16 @@ func (w *pages) startSession(c *fiber.Ctx, e account.Entry) error {
 	return nil
 }
 
-// anyone passes on the session of the signed-in person, the zero Session for a visitor.
+// anyone passes on the session of the signed-in person, the zero Session for a visitor and
+// for a person whose account is disabled.
 func (w *pages) anyone(next func(*fiber.Ctx, store.Session) error) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		s, err := w.session(c)
 		if err != nil {
 			return err
+		}
+		if s.Account.CheckEnabled() != nil {
+			s = store.Session{}
 		}
 		return next(c, s)
 	}
@@ -117,7 +121,14 @@ func (w *pages) anyone(next func(*fiber.Ctx, store.Session) error) fiber.Handler
 // signedInOnly lets a signed-in person through and sends everyone else to the sign-in
 // page.
 func (w *pages) signedInOnly(next func(*fiber.Ctx, store.Session) error) fiber.Handler {
-	return w.anyone(func(c *fiber.Ctx, s store.Session) error {
+	return func(c *fiber.Ctx) error {
+		s, err := w.session(c)
+		if err == nil {
+			err = s.Account.CheckEnabled()
+		}
+		if err != nil {
+			return err
+		}
 		if signedIn(s) {
 			return next(c, s)
 		}
@@ -126,7 +137,7 @@ func (w *pages) signedInOnly(next func(*fiber.Ctx, store.Session) error) fiber.H
 			to += "?next=" + url.QueryEscape(c.Path())
 		}
 		return c.Redirect(to, fiber.StatusSeeOther)
-	})
+	}
 }
 
 // ownerOnly is signedInOnly for a page of the stack in the path: a person who does not

@@ -186,13 +186,14 @@ func (s *streamer) sendPart(p part) error {
 	}{p.id, html})
 }
 
-// beat keeps the connection alive, and ends the stream when the session has ended.
+// beat keeps the connection alive, and ends the stream when the session has ended
+// or the account is disabled.
 func (s *streamer) beat() error {
-	_, ok, err := s.web.cfg.Accounts.Session(s.web.server.Context(), s.token)
+	session, ok, err := s.web.cfg.Accounts.Session(s.web.server.Context(), s.token)
 	if err != nil {
 		return fmt.Errorf("look up the session: %w", err)
 	}
-	if !ok {
+	if !ok || session.Account.CheckEnabled() != nil {
 		return sse.ErrLeft
 	}
 	return s.out.Beat()

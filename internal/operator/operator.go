@@ -1,0 +1,402 @@
+// Package operator carries out what an operator tells a running server: to stop or delete a
+// stack, to disable an account, to ban a network. Commands come over a socket in the server's
+// data directory. Each of them is recorded with the user who sent it.
+//
+// Code in this package changes stacks through the supervisor, accounts through package
+// account, and bans and the record of commands in the store. The answers to its commands are
+// in shapes.go.
+package operator
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/berth-host/berth/internal/account"
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
+	"github.com/berth-host/berth/internal/usage"
+)
+
+// Host stops and deletes stacks; the supervisor implements it.
+type Host interface {
+	Stop(ctx context.Context, id, reason string) error
+	Delete(ctx context.Context, id string) error
+}
+
+// Config is what a Server works with.
+type Config struct {
+	Store    *store.Store
+	Host     Host
+	Accounts *account.Accounts
+	Bans     *Bans
+	Usage    func() map[string]map[string]usage.Use // by stack and service
+	Builds   func() (running, waiting int)
+	NodeName func(id string) string // of a node of the cluster; nil on one machine
+	Log      *slog.Logger
+}
+
+// Server answers the commands of operators.
+type Server struct {
+	cfg  Config
+	http http.Server
+}
+
+type uidKey struct{}
+
+// New returns a Server.
+func New(cfg Config) *Server {
+	s := &Server{cfg: cfg}
+	mux := http.NewServeMux()
+	answer(s, mux, "/stacks/list", func(none) string { return "stacks list" }, s.listStacks)
+	answer(s, mux, "/stacks/show", func(a stackID) string { return "stacks show " + a.ID }, s.showStack)
+	answer(s, mux, "/stacks/stop", func(a stopping) string { return "stacks stop " + a.ID + " --reason " + quote(a.Reason) }, s.stopStack)
+	answer(s, mux, "/stacks/delete", func(a stackID) string { return "stacks delete " + a.ID }, s.deleteStack)
+	answer(s, mux, "/accounts/list", func(none) string { return "accounts list" }, s.listAccounts)
+	answer(s, mux, "/accounts/disable", disabling.line, s.disableAccount)
+	answer(s, mux, "/accounts/enable", func(a email) string { return "accounts enable " + a.Email }, s.enableAccount)
+	answer(s, mux, "/bans/list", func(none) string { return "ban --list" }, s.listBans)
+	answer(s, mux, "/bans/add", banning.line, s.addBan)
+	answer(s, mux, "/bans/remove", func(a network) string { return "unban " + a.Network }, s.removeBan)
+	answer(s, mux, "/audit", func(limit) string { return "audit" }, s.listEntries)
+	s.http = http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: 10 * time.Second,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, uidKey{}, uidOf(c))
+		},
+		ErrorLog: slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
+	}
+	return s
+}
+
+// Serve answers commands until Close.
+func (s *Server) Serve(l net.Listener) error { return s.http.Serve(l) }
+
+// Close ends what is under way.
+func (s *Server) Close() error { return s.http.Close() }
+
+// The arguments of the commands.
+type (
+	none    struct{}
+	stackID struct {
+		ID string `json:"id"`
+	}
+	stopping struct {
+		ID     string `json:"id"`
+		Reason string `json:"reason"`
+	}
+	email struct {
+		Email string `json:"email"`
+	}
+	disabling struct {
+		Email  string `json:"email"`
+		Reason string `json:"reason"`
+		Stop   bool   `json:"stop"` // its stacks, too
+	}
+	network struct {
+		Network string `json:"network"`
+	}
+	banning struct {
+		Network string `json:"network"`
+		For     string `json:"for"` // "" for ever
+	}
+	limit struct {
+		Limit int `json:"limit"`
+	}
+)
+
+func (a disabling) line() string {
+	line := "accounts disable " + a.Email
+	if a.Reason != "" {
+		line += " --reason " + quote(a.Reason)
+	}
+	if a.Stop {
+		line += " --stop"
+	}
+	return line
+}
+
+func (a banning) line() string {
+	if a.For == "" {
+		return "ban " + a.Network
+	}
+	return "ban " + a.Network + " --for " + a.For
+}
+
+func quote(text string) string { return fmt.Sprintf("%q", text) }
+
+// maxCommand is how many bytes a command may have.
+const maxCommand = 64 << 10
+
+// refusal is the answer to a command that was not carried out.
+type refusal struct {
+	Detail string `json:"detail"`
+}
+
+// answer makes a server answer one command, whose line is recorded with its result.
+func answer[A, R any](s *Server, mux *http.ServeMux, path string, line func(A) string, do func(context.Context, A) (R, error)) {
+	mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
+		var args A
+		var result R
+		err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxCommand)).Decode(&args)
+		if err == nil {
+			// Whoever gave the command may leave; what was begun is done and recorded.
+			ctx := context.WithoutCancel(r.Context())
+			result, err = do(ctx, args)
+			err = errors.Join(err, s.record(ctx, line(args), err))
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if err != nil {
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			_ = json.NewEncoder(w).Encode(refusal{err.Error()})
+			return
+		}
+		_ = json.NewEncoder(w).Encode(result) // the caller may have left
+	})
+}
+
+// record records a command and what came of it.
+func (s *Server) record(ctx context.Context, command string, err error) error {
+	uid, _ := ctx.Value(uidKey{}).(int)
+	result := "ok"
+	if err != nil {
+		result = err.Error()
+	}
+	if err := s.cfg.Store.Audit(ctx, store.AuditEntry{At: stack.Now(), UID: uid, Command: command, Result: result}); err != nil {
+		return fmt.Errorf("the command is not in the audit: %w", err)
+	}
+	s.cfg.Log.Info("operator", "uid", uid, "command", command, "result", result)
+	return nil
+}
+
+func (s *Server) listStacks(ctx context.Context, _ none) (Stacks, error) {
+	all, err := s.cfg.Store.All(ctx)
+	if err != nil {
+		return Stacks{}, err
+	}
+	emails, err := s.emails(ctx)
+	if err != nil {
+		return Stacks{}, err
+	}
+	used := s.cfg.Usage()
+	list := Stacks{Stacks: make([]Stack, len(all))}
+	for i, st := range all {
+		list.Stacks[i] = view(st, emails, used[st.ID])
+	}
+	list.Builds.Running, list.Builds.Waiting = s.cfg.Builds()
+	return list, nil
+}
+
+func (s *Server) showStack(ctx context.Context, a stackID) (Stack, error) {
+	st, err := s.cfg.Store.Get(ctx, a.ID)
+	if err != nil {
+		return Stack{}, err
+	}
+	emails, err := s.emails(ctx)
+	if err != nil {
+		return Stack{}, err
+	}
+	used := s.cfg.Usage()[st.ID]
+	whole := view(st, emails, used)
+	whole.Services = make([]Service, len(st.Generation.Services))
+	for i := range st.Generation.Services {
+		svc := &st.Generation.Services[i]
+		use := used[svc.Spec.Name]
+		whole.Services[i] = Service{svc.Spec.Name, svc.Spec.Runtime.String(), string(svc.Status), use.Cores, use.Memory, use.Data}
+	}
+	whole.Left, err = s.left(ctx, st.ID)
+	return whole, err
+}
+
+// left returns the data of a stack that is on nodes that do not own it.
+func (s *Server) left(ctx context.Context, id string) ([]Left, error) {
+	all := []Left{}
+	if s.cfg.NodeName == nil {
+		return all, nil
+	}
+	remains, err := s.cfg.Store.DataLeft(ctx, id)
+	for _, r := range remains {
+		all = append(all, Left{r.StackID, r.Node, s.cfg.NodeName(r.Node), r.Volumes})
+	}
+	return all, err
+}
+
+// emails returns the emails of all accounts by their ids.
+func (s *Server) emails(ctx context.Context) (map[string]string, error) {
+	accounts, err := s.cfg.Store.Accounts(ctx)
+	emails := make(map[string]string, len(accounts))
+	for _, a := range accounts {
+		emails[a.Account.ID] = a.Account.Email
+	}
+	return emails, err
+}
+
+// view returns a stack as an operator sees it.
+func view(st *stack.Stack, emails map[string]string, used map[string]usage.Use) Stack {
+	v := Stack{
+		ID: st.ID, Name: st.Name, Status: string(st.Status), CreatedAt: st.CreatedAt, Deploying: st.Deploying != 0,
+		Failure: cmp.Or(st.Error, st.DeployError), Node: st.Node, Epoch: st.Epoch,
+	}
+	if st.Owner != "" {
+		owner := cmp.Or(emails[st.Owner], st.Owner)
+		v.Owner = &owner
+	}
+	if !st.ExpiresAt.IsZero() {
+		v.ExpiresAt = &st.ExpiresAt
+	}
+	for _, use := range used {
+		add(&v.Cores, use.Cores)
+		add(&v.Memory, use.Memory)
+		add(&v.Data, use.Data)
+	}
+	return v
+}
+
+// add adds what was measured.
+func add[T int64 | float64](sum **T, more *T) {
+	if more == nil {
+		return
+	}
+	if *sum == nil {
+		*sum = new(T)
+	}
+	**sum += *more
+}
+
+func (s *Server) stopStack(ctx context.Context, a stopping) (none, error) {
+	if strings.TrimSpace(a.Reason) == "" {
+		return none{}, errors.New("the owner is told why: give a reason with --reason TEXT")
+	}
+	return none{}, s.cfg.Host.Stop(ctx, a.ID, stoppedFor(a.Reason))
+}
+
+// stoppedFor returns the error of a stack that an operator has stopped.
+func stoppedFor(reason string) string {
+	return "stopped by the operator of this host: " + strings.TrimSpace(reason)
+}
+
+func (s *Server) deleteStack(ctx context.Context, a stackID) (none, error) {
+	return none{}, s.cfg.Host.Delete(ctx, a.ID)
+}
+
+func (s *Server) listAccounts(ctx context.Context, _ none) (Accounts, error) {
+	all, err := s.cfg.Store.Accounts(ctx)
+	list := Accounts{Accounts: make([]Account, len(all))}
+	for i, a := range all {
+		list.Accounts[i] = Account{a.Account.ID, a.Account.Email, a.CreatedAt, a.Stacks, a.Account.DisabledFor != "", a.Account.DisabledFor}
+	}
+	return list, err
+}
+
+func (s *Server) disableAccount(ctx context.Context, a disabling) (Stopped, error) {
+	stopped := Stopped{Stacks: []string{}}
+	disabled, err := s.cfg.Accounts.Disable(ctx, a.Email, a.Reason)
+	if err != nil || !a.Stop {
+		return stopped, err
+	}
+	owned, err := s.cfg.Store.Owned(ctx, disabled.ID)
+	if err != nil {
+		return stopped, err
+	}
+	var errs []error
+	for _, st := range owned {
+		if st.Status == stack.Expired {
+			continue
+		}
+		if err := s.cfg.Host.Stop(ctx, st.ID, stoppedFor("its account is disabled: "+disabled.DisabledFor)); err != nil {
+			errs = append(errs, fmt.Errorf("the account is disabled, but its stack %s was not stopped: %w", st.ID, err))
+			continue
+		}
+		stopped.Stacks = append(stopped.Stacks, st.ID)
+	}
+	return stopped, errors.Join(errs...)
+}
+
+func (s *Server) enableAccount(ctx context.Context, a email) (none, error) {
+	return none{}, s.cfg.Accounts.Enable(ctx, a.Email)
+}
+
+func (s *Server) listBans(ctx context.Context, _ none) (BanList, error) {
+	all, err := s.cfg.Store.Bans(ctx)
+	list := BanList{Bans: make([]Ban, len(all))}
+	for i, b := range all {
+		list.Bans[i] = Ban{Network: b.Network.String(), CreatedAt: b.CreatedAt}
+		if !b.EndsAt.IsZero() {
+			list.Bans[i].EndsAt = &b.EndsAt
+		}
+	}
+	return list, err
+}
+
+func (s *Server) addBan(ctx context.Context, a banning) (Ban, error) {
+	prefix, err := parseNetwork(a.Network)
+	if err != nil {
+		return Ban{}, err
+	}
+	if prefix.Bits() == 0 {
+		return Ban{}, fmt.Errorf("%s is every address there is; name a smaller network", prefix)
+	}
+	ban := store.Ban{Network: prefix, CreatedAt: stack.Now()}
+	shown := Ban{Network: prefix.String(), CreatedAt: ban.CreatedAt}
+	if a.For != "" {
+		lasts, err := stack.ParseDuration(a.For)
+		if err != nil {
+			return Ban{}, fmt.Errorf("--for %q is %w", a.For, err)
+		}
+		ban.EndsAt = ban.CreatedAt.Add(lasts)
+		shown.EndsAt = &ban.EndsAt
+	}
+	if err := s.cfg.Store.SetBan(ctx, ban); err != nil {
+		return Ban{}, err
+	}
+	return shown, s.cfg.Bans.Read(ctx, s.cfg.Store)
+}
+
+func (s *Server) removeBan(ctx context.Context, a network) (none, error) {
+	prefix, err := parseNetwork(a.Network)
+	if err != nil {
+		return none{}, err
+	}
+	there, err := s.cfg.Store.RemoveBan(ctx, prefix)
+	if err == nil && !there {
+		err = fmt.Errorf("%s is not banned; berthd ban --list shows the networks that are", prefix)
+	}
+	if err != nil {
+		return none{}, err
+	}
+	return none{}, s.cfg.Bans.Read(ctx, s.cfg.Store)
+}
+
+// parseNetwork reads a network or an address, which is a network of one.
+func parseNetwork(text string) (netip.Prefix, error) {
+	if ip, err := netip.ParseAddr(text); err == nil && ip.Zone() == "" {
+		ip = ip.Unmap()
+		return netip.PrefixFrom(ip, ip.BitLen()), nil
+	}
+	prefix, err := netip.ParsePrefix(text)
+	if err != nil {
+		return prefix, fmt.Errorf("%q is not a network or an address; write it as in 203.0.113.0/24, 203.0.113.7 or 2001:db8::/48", text)
+	}
+	if prefix.Addr().Is4In6() {
+		prefix = netip.PrefixFrom(prefix.Addr().Unmap(), max(0, prefix.Bits()-96))
+	}
+	return prefix.Masked(), nil
+}
+
+func (s *Server) listEntries(ctx context.Context, a limit) (Entries, error) {
+	all, err := s.cfg.Store.AuditEntries(ctx, a.Limit)
+	list := Entries{Entries: make([]Entry, len(all))}
+	for i, e := range all {
+		list.Entries[i] = Entry(e)
+	}
+	return list, err
+}
