@@ -91,6 +91,7 @@ var happens = []struct {
 		}
 		return w.change(st, (*stack.Stack).RevokeAgent)
 	}},
+	{"stop", func(w *world, st *stack.Stack) error { return w.sup.Stop(w.t.Context(), st.ID, "it mines") }},
 	{"delete", func(w *world, st *stack.Stack) error { return w.sup.Delete(w.t.Context(), st.ID) }},
 }
 
