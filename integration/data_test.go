@@ -250,6 +250,42 @@ func TestData_OthersWaitForAReplacement(t *testing.T) {
 	h.forgetStack(st.ID)
 }
 
+// A restart waits for a replacement; an expiry does not.
+func TestData_ARestartWaitsAndAnExpiryEndsAReplacement(t *testing.T) {
+	t.Parallel()
+	h := start(t, brief)
+	key := h.accountCreate(t, "ana@example.com")
+	st := h.live(t, pairTree(t), manifest(pair))
+	h.put(t, st, "api", "kept", "data of api")
+	before := h.pid(t, st, "web")
+	body, feed := io.Pipe()
+	t.Cleanup(func() { _ = feed.Close() })
+	pushed := make(chan Reply, 1)
+	go func() {
+		pushed <- h.do(t, h.request(t, http.MethodPut, dataPath(st, "api"), body, "Authorization", "Bearer "+st.ManageToken, "Content-Type", "application/gzip"))
+	}()
+	_, err := feed.Write(dataArchive(t, file("kept", strings.Repeat("x", 1<<20)))[:512])
+	require.NoError(t, err)
+	eventually(t, "the replacement has begun", func() error {
+		if r := h.getAs(t, st.ManageToken, dataPath(st, "api")); r.status != http.StatusConflict {
+			return errors.New(r.String())
+		}
+		return nil
+	})
+	restarted := make(chan Reply, 1)
+	go func() {
+		restarted <- h.do(t, h.request(t, http.MethodPost, "/v0/stacks/"+st.ID+"/restart", nil, "Authorization", "Bearer "+st.ManageToken))
+	}()
+	time.Sleep(time.Second)
+	require.Equal(t, before, h.pid(t, st, "web"))
+	h.expire(t, st)
+	r := <-pushed
+	require.Equal(t, http.StatusConflict, r.status, r.body)
+	<-restarted
+	require.Equal(t, http.StatusOK, h.claim(t, key, st.ClaimCode, "?wait=true").status)
+	require.Equal(t, "data of api", h.get(t, st.url("api", "/read?name=kept")).body)
+}
+
 func TestData_ABrokenUploadLeavesNothing(t *testing.T) {
 	t.Parallel()
 	h := start(t)

@@ -19,7 +19,7 @@ func bodyOf(ctx *fasthttp.RequestCtx) *body { return ctx.UserValue(bodyKey{}).(*
 // connection for the end of the body. This one remembers the end and distinguishes the
 // two.
 type body struct {
-	stream   io.Reader
+	stream   *slowbody.Reader
 	declared int64 // Content-Length, or -1 for a chunked body
 	read     int64
 	most     int64 // bytes that discard reads at most
@@ -36,6 +36,13 @@ func newBody(ctx *fasthttp.RequestCtx, most int64) *body {
 		most:     most,
 		stream:   slowbody.NewReader(stream, ctx.Conn().SetReadDeadline),
 		declared: int64(ctx.Request.Header.ContentLength()),
+	}
+}
+
+// Abort makes a Read that waits, and each later one, fail.
+func (b *body) Abort() {
+	if b.stream != nil {
+		b.stream.Abort()
 	}
 }
 

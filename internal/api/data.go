@@ -45,6 +45,8 @@ func (a *API) replaceData(c *fiber.Ctx, s *stack.Stack, role string) error {
 	switch {
 	case err == nil:
 		return c.JSON(a.view(replaced))
+	case stack.KindOf(err) == stack.Conflict: // the body was not read to its end
+		return err
 	case slowbody.Stalled(body.err):
 		return invalid("%s", stalledDetail(body.read))
 	case body.broken() != nil && !errors.Is(body.err, io.ErrUnexpectedEOF):

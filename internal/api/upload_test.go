@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/berth-host/berth/internal/slowbody"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -276,7 +277,7 @@ func FuzzMultipart(f *testing.F) {
 	f.Add("\x00", "--\x00--")
 	f.Add("", "")
 	f.Fuzz(func(t *testing.T, boundary, text string) {
-		b := &body{stream: strings.NewReader(text), declared: int64(len(text))}
+		b := &body{stream: slowbody.NewReader(strings.NewReader(text), func(time.Time) error { return nil }), declared: int64(len(text))}
 		r := formReader{form: form{texts: map[string][]byte{}}, shape: createShape, body: b, in: b, maxSource: 1000, room: func() error { return nil }}
 		path := t.TempDir() + "/upload"
 		err := r.read(boundary, path)

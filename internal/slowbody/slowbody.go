@@ -7,6 +7,8 @@ package slowbody
 import (
 	"errors"
 	"io"
+	"os"
+	"sync"
 	"time"
 )
 
@@ -19,32 +21,31 @@ const (
 	Least = 4 << 10
 )
 
-// reader reads a body. It moves the connection's read deadline along with the bytes, so
+// Reader reads a body. It moves the connection's read deadline along with the bytes, so
 // that a slow body passes and one that stalls or trickles does not.
-type reader struct {
-	body        io.Reader
-	setDeadline func(time.Time) error
+type Reader struct {
+	body   io.Reader
+	read   int64
+	waited time.Duration // for bytes, in all
 
-	read     int64
-	waited   time.Duration // for bytes, in all
-	deadline time.Time     // the one set last
+	mu          sync.Mutex // held while the deadline is set
+	setDeadline func(time.Time) error
+	deadline    time.Time // the one set last
+	aborted     bool
 }
 
 // NewReader returns a reader of body, which fails if too little arrives, with the error
 // of the deadline; see Stalled. setDeadline sets the read deadline of the body's
 // connection. The last deadline is left set.
-func NewReader(body io.Reader, setDeadline func(time.Time) error) io.Reader {
-	return &reader{body: body, setDeadline: setDeadline}
+func NewReader(body io.Reader, setDeadline func(time.Time) error) *Reader {
+	return &Reader{body: body, setDeadline: setDeadline}
 }
 
 // Read implements io.Reader.
-func (r *reader) Read(p []byte) (int, error) {
+func (r *Reader) Read(p []byte) (int, error) {
 	began := time.Now()
-	if deadline := began.Add(r.mayWait()); deadline.Sub(r.deadline).Abs() > time.Second {
-		if err := r.setDeadline(deadline); err != nil {
-			return 0, err
-		}
-		r.deadline = deadline
+	if err := r.limit(began.Add(r.mayWait())); err != nil {
+		return 0, err
 	}
 	n, err := r.body.Read(p)
 	r.waited += time.Since(began)
@@ -52,8 +53,35 @@ func (r *reader) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// limit sets the deadline of a read.
+func (r *Reader) limit(deadline time.Time) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.aborted {
+		return os.ErrDeadlineExceeded
+	}
+	if deadline.Sub(r.deadline).Abs() <= time.Second {
+		return nil
+	}
+	r.deadline = deadline
+	return r.setDeadline(deadline)
+}
+
+// Abort ends a Read that waits, and makes it and each later one fail as if nothing had arrived
+// for too long.
+func (r *Reader) Abort() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.aborted = true
+	_ = r.setDeadline(time.Now().Add(abortWithin)) // its error is that the connection is closed
+}
+
+// abortWithin is how soon Abort ends a Read: a connection in memory heeds no deadline that has
+// passed already when it is set.
+const abortWithin = 10 * time.Millisecond
+
 // mayWait returns how long the next byte may take.
-func (r *reader) mayWait() time.Duration {
+func (r *Reader) mayWait() time.Duration {
 	earned := time.Duration(r.read) * time.Second / Least
 	return min(Stall, Stall+earned-r.waited)
 }

@@ -7,6 +7,9 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/docker/go-units"
 
 	"github.com/berth-host/berth/internal/archive"
 	"github.com/berth-host/berth/internal/builder"
@@ -14,6 +17,7 @@ import (
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/hostfault"
 	"github.com/berth-host/berth/internal/lastlines"
+	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -60,7 +64,8 @@ func (s *Supervisor) ReadData(ctx context.Context, id, service string, stop bool
 // database by a dump, and returns the stack once a process with it is healthy. If the process
 // does not become healthy, the old data serves again, and the error is an Unprocessable
 // *stack.Error. If the state does not allow it, or the archive is refused, the error is a
-// *stack.Error as well, and nothing has changed.
+// *stack.Error as well, and nothing has changed. If data has a method Abort, which makes a Read
+// that waits fail, what ends the stack need not wait for it.
 func (s *Supervisor) ReplaceData(ctx context.Context, id, service string, data io.Reader) (*stack.Stack, error) {
 	if err := s.cfg.Admission.CheckRoom(); err != nil {
 		return nil, err
@@ -75,16 +80,21 @@ func (s *Supervisor) ReplaceData(ctx context.Context, id, service string, data i
 		return r.replaceData(job, service, func(job context.Context, w io.Writer) error {
 			both, cancel := endsWith(job, ctx)
 			defer cancel()
+			if body, ok := data.(interface{ Abort() }); ok {
+				defer context.AfterFunc(job, body.Abort)()
+			}
 			if st.Service(service).Spec.Database() != nil {
 				return archive.CopyDump(both, w, data, limits)
 			}
 			return archive.CopyData(both, w, data, limits)
 		})
 	})
-	if errors.Is(err, engine.ErrNoSpace) {
-		err = fmt.Errorf("%w: %w", hostfault.NoSpace, err)
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, engine.ErrNoSpace):
+		return nil, fmt.Errorf("%w: %w", hostfault.NoSpace, err)
+	case errors.Is(err, errTimeRanOut):
+		return nil, stack.NewError(stack.Conflict, "the stack's time ran out before all of its new data was there; claim it, then send the data again")
+	case err != nil:
 		return nil, err
 	}
 	return s.cfg.Store.Get(ctx, id)
@@ -219,7 +229,27 @@ func (r *runner) replaceData(ctx context.Context, service string, data func(cont
 // fillNew fills a new volume. An archive that cannot be unpacked, or a dump that cannot be
 // loaded, is an Unprocessable error.
 func (r *runner) fillNew(ctx context.Context, key engine.Key, how engine.Unpacking, data func(context.Context, io.Writer) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if how.Cmd != nil { // what a dump becomes is known only then
+		watched := make(chan struct{})
+		go func() {
+			defer close(watched)
+			for pause.For(ctx, loadedLook) {
+				if err := r.checkLoaded(key); err != nil {
+					cancel(err)
+				}
+			}
+		}()
+		defer func() { cancel(nil); <-watched }()
+	}
 	err := r.cfg.Engine.UnpackData(ctx, key, how, data)
+	if err == nil && how.Cmd != nil {
+		if err = r.checkLoaded(key); err != nil {
+			left := r.cfg.Engine.Discard(context.WithoutCancel(ctx), engine.Objects{Volumes: []engine.Volume{{Name: key.Data()}}})
+			return errors.Join(err, left)
+		}
+	}
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -231,6 +261,20 @@ func (r *runner) fillNew(ctx context.Context, key engine.Key, how engine.Unpacki
 		return stack.NewError(stack.Unprocessable, what+strings.TrimPrefix(err.Error(), engine.ErrData.Error()))
 	}
 	return err
+}
+
+// loadedLook is the time between looks at how large a database is that a dump becomes.
+const loadedLook = 2 * time.Second
+
+// checkLoaded returns a TooLarge error if a database is larger than twice what data may be
+// once its dump is loaded: indexes and logs are in it, which no dump has. What cannot be
+// measured is not too large.
+func (r *runner) checkLoaded(key engine.Key) error {
+	size, err := r.cfg.Engine.DataSize(key, func() error { return nil })
+	if err != nil || size <= 2*r.cfg.MaxData {
+		return nil
+	}
+	return stack.NewError(stack.TooLarge, fmt.Sprintf("loading the dump takes more than %s; leave tables or indexes out of it", units.HumanSize(float64(2*r.cfg.MaxData))))
 }
 
 // unpacking returns how a new volume of a service is filled: of a database by its own

@@ -37,11 +37,12 @@ func (w *pages) downloadData(c *fiber.Ctx, _ store.Session, st *stack.Stack) err
 // before the file, which passes through as it arrives.
 func (w *pages) uploadData(c *fiber.Ctx, _ store.Session, st *stack.Stack) error {
 	service := c.Params("service")
-	file, err := w.uploadedFile(c, uploadBody(c))
+	body := uploadBody(c)
+	file, err := w.uploadedFile(c, body)
 	if err != nil {
 		return err
 	}
-	_, err = w.cfg.Host.ReplaceData(w.server.Context(), st.ID, service, file)
+	_, err = w.cfg.Host.ReplaceData(w.server.Context(), st.ID, service, formFile{file, body})
 	return w.backToStack(c, st, err, "The service "+service+" has the new data.")
 }
 
@@ -59,11 +60,22 @@ func drained(next fiber.Handler) fiber.Handler {
 	}
 }
 
+// formFile is the file of a form that is still arriving.
+type formFile struct {
+	file io.Reader
+	body *slowbody.Reader
+}
+
+func (f formFile) Read(p []byte) (int, error) { return f.file.Read(p) }
+
+// Abort makes a Read that waits, and each later one, fail.
+func (f formFile) Abort() { f.body.Abort() }
+
 // uploadBody returns the body of an upload, which takes as long as it takes.
-func uploadBody(c *fiber.Ctx) io.Reader {
+func uploadBody(c *fiber.Ctx) *slowbody.Reader {
 	stream := c.Context().RequestBodyStream()
 	if stream == nil {
-		return strings.NewReader("")
+		stream = strings.NewReader("")
 	}
 	return slowbody.NewReader(stream, c.Context().Conn().SetReadDeadline)
 }
