@@ -306,10 +306,39 @@ func (b *Tab) look(name string) {
 			faults, err := chromedp.Run(b.ctx, chromedp.Evaluate[[]string](audit))
 			require.NoError(b.t, err)
 			require.Empty(b.t, faults, "%s, %d wide, %s", name, width, scheme)
+			require.Empty(b.t, b.serious(), "%s, %d wide, %s", name, width, scheme)
 			b.shoot(fmt.Sprintf("%s-%d-%s.png", name, width, scheme))
 		}
 	}
 	b.do(chromedp.EmulateViewport(1280, 900))
+}
+
+// axe returns the script of axe-core, which npm has.
+var axe = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "axe")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	out, err := exec.Command("npm", "install", "--no-audit", "--no-fund", "--prefix", dir, "axe-core@4.14.1").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("npm install axe-core: %w: %s", err, out)
+	}
+	script, err := os.ReadFile(filepath.Join(dir, "node_modules", "axe-core", "axe.min.js"))
+	return string(script), err
+})
+
+// serious returns what axe-core finds serious about the page.
+func (b *Tab) serious() []string {
+	b.t.Helper()
+	script, err := axe()
+	require.NoError(b.t, err)
+	found, err := chromedp.Run(b.ctx, chromedp.Evaluate[[]string](script+`;
+		axe.run({ resultTypes: ['violations'] }).then((found) => found.violations
+			.filter((fault) => ['serious', 'critical'].includes(fault.impact))
+			.map((fault) => fault.id + ': ' + fault.help + ': ' + fault.nodes.map((node) => node.html.slice(0, 120)).join(' ')))`, chromedp.EvalAwaitPromise))
+	require.NoError(b.t, err)
+	return found
 }
 
 // shoot writes a picture of the whole page.

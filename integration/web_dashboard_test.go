@@ -11,6 +11,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/domain/dnstest"
 )
 
 func stackPath(st *Stack) string { return "/dashboard/stacks/" + st.ID }
@@ -276,4 +278,58 @@ func TestWeb_DataGoesOutAndIn(t *testing.T) {
 	b.is(http.StatusOK, stackPath(st))
 	b.sees("The service api has the new data.")
 	require.Equal(t, "from the page", h.get(t, st.url("api", "/read?name=kept")).body)
+}
+
+func TestWeb_AStackWithDatabasesItsDomainsVariablesAndSource(t *testing.T) {
+	t.Parallel()
+	resolver := dnstest.Start(t)
+	resolver.Set(t, "localhost", "A 127.0.0.1")
+	h := start(t, easy, soonChecked, with("BERTH_DNS", resolver.Addr))
+	b := h.browser(t)
+	key := b.signUp(ana)
+	const three = "services: [{name: web, runtime: node, start: node server.js, env: {COLOR: blue}}, {name: db, runtime: postgres}, {name: cache, runtime: redis}]"
+	st := h.deployAs(t, key, program(t), manifest(three))
+	b.open(stackPath(st))
+	b.sees("PostgreSQL at db:5432, for the services of this stack", "Redis at cache:6379")
+	b.look("stack-databases")
+	b.open(stackPath(st) + "/data")
+	b.sees("Replace the whole database")
+	b.look("data-databases")
+
+	b.open(stackPath(st) + "/domains")
+	b.fill("host", "localhost")
+	b.press("Add domain")
+	b.is(http.StatusUnprocessableEntity, stackPath(st)+"/domains")
+	b.look("domains-refused")
+	b.fill("host", "www.example.com")
+	b.press("Add domain")
+	b.sees("www.example.com", "pending", "_berth.www.example.com")
+	b.look("domains-pending")
+	proof := h.domainOf(t, key, st, http.MethodGet, "/www.example.com", "").json(t)["records"].([]any)
+	resolver.Set(t, "_berth.www.example.com", "TXT "+proof[len(proof)-1].(map[string]any)["value"].(string))
+	resolver.Set(t, "www.example.com", "A 127.0.0.1")
+	h.awaitDomain(t, key, st, "www.example.com", "active")
+	b.open(stackPath(st) + "/domains")
+	b.press("Use as primary www.example.com")
+	b.sees("primary")
+	b.look("domains-active")
+
+	b.open(stackPath(st) + "/env")
+	b.sees("COLOR")
+	b.look("variables")
+	b.fill("name", "not a name")
+	b.press("Set variable")
+	b.is(http.StatusUnprocessableEntity, stackPath(st)+"/env")
+	b.look("variables-refused")
+
+	b.open(stackPath(st) + "/source")
+	b.look("source")
+	b.press("server.js")
+	b.is(http.StatusOK, stackPath(st)+"/source/server.js")
+
+	_, err := h.berthd(t, "", "stacks", "stop", st.ID, "--reason", "it mines coins")
+	require.NoError(t, err)
+	b.open(stackPath(st) + "/data")
+	b.sees("The stack has failed. Its data can be replaced once it is live again.")
+	b.look("data-failed")
 }

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -61,6 +62,7 @@ type serviceView struct {
 	Serves  bool   // requests reach it
 	Process bool   // it has one, so it can be restarted
 	Dump    string // the format of its dump, if it is a database
+	Speaks  string // what it speaks and where, if it is a database
 	Newer   string // the name and version of a database whose next restart takes a newer image; "" for none
 	Paths   []pathView
 }
@@ -70,6 +72,15 @@ type serviceView struct {
 func dumpFormat(s *stack.Spec) string {
 	if db := s.Database(); db != nil {
 		return db.Format
+	}
+	return ""
+}
+
+// speaks returns what a database speaks and where the services of its stack reach it, "" for any
+// other service.
+func speaks(s *stack.Spec) string {
+	if db := s.Database(); db != nil {
+		return fmt.Sprintf("%s at %s:%d, for the services of this stack", db.Title, s.Name, db.Port)
 	}
 	return ""
 }
@@ -103,6 +114,7 @@ func (w *pages) showStack(s *stack.Stack) stackView {
 			Serves:  s.Status == stack.Live,
 			Process: !svc.Spec.IsStatic(),
 			Dump:    dumpFormat(&svc.Spec),
+			Speaks:  speaks(&svc.Spec),
 			Paths:   showPaths(svc.Spec.Paths),
 		}
 	}
