@@ -38,7 +38,7 @@ func quickly(h *Host) {
 // killProcess sends a signal to a service's container behind the server's back.
 func (h *Host) killProcess(t *testing.T, st *Stack, service, signal string) error {
 	t.Helper()
-	docker, err := engine()
+	docker, err := h.docker()
 	require.NoError(t, err)
 	defer docker.Close()
 	return docker.ContainerKill(t.Context(), h.inspect(t, st, service).ID, signal)

@@ -371,6 +371,21 @@ func TestDatabase_UnderGVisor(t *testing.T) {
 	require.Equal(t, 2, h.redeploy(t, st, tree.plus(Tree{"more": ""}), manifest(packedManifest)).Generation)
 	require.Equal(t, pid, h.inspect(t, st, "db").State.Pid)
 	h.wrote(t, st, "one")
+
+	for _, service := range []string{"db", "cache"} {
+		dump := h.getAs(t, st.ManageToken, dataPath(st, service))
+		require.Equal(t, http.StatusOK, dump.status, dump.body)
+		r := h.pushData(t, st, service, st.ManageToken, []byte(dump.body))
+		require.Equal(t, http.StatusOK, r.status, r.body)
+		require.NoError(t, h.killProcess(t, st, service, "KILL"))
+	}
+	eventually(t, "the databases have crashed", func() error {
+		if n := count(h.events(t, st), "service.crashed"); n < 2 {
+			return fmt.Errorf("%d crashes", n)
+		}
+		return nil
+	})
+	h.wrote(t, st, "one")
 }
 
 func TestDatabase_OfTheGuestbookIsMigrated(t *testing.T) {
@@ -391,14 +406,14 @@ func TestDatabase_OfTheGuestbookIsMigrated(t *testing.T) {
 	require.Contains(t, h.get(t, st.url("web", "/entries")).body, `"text":"hello"`)
 }
 
-// clients are programs in other languages that count their visits in PostgreSQL. Their
-// drivers come from the Go module proxy and from Debian's packages.
+// clients are programs in other languages that count their visits in PostgreSQL and Redis.
+// Their drivers come from the Go module proxy and from Debian's packages.
 var clients = map[string]struct {
 	tree    Tree
 	service string
 }{
 	"go": {Tree{
-		"go.mod": "module visits\n\ngo 1.24\n\nrequire github.com/lib/pq v1.10.9\n",
+		"go.mod": "module visits\n\ngo 1.24\n\nrequire (\n\tgithub.com/lib/pq v1.10.9\n\tgithub.com/redis/go-redis/v9 v9.7.0\n)\n",
 		"main.go": `package main
 
 import (
@@ -408,6 +423,7 @@ import (
 	"os"
 
 	_ "github.com/lib/pq"
+	"github.com/redis/go-redis/v9"
 )
 
 func main() {
@@ -415,10 +431,19 @@ func main() {
 	if err != nil {
 		panic(err)
 	}
-	http.HandleFunc("/visits", func(w http.ResponseWriter, _ *http.Request) {
+	options, err := redis.ParseURL(os.Getenv("REDIS_URL"))
+	if err != nil {
+		panic(err)
+	}
+	cache := redis.NewClient(options)
+	http.HandleFunc("/visits", func(w http.ResponseWriter, r *http.Request) {
 		var n int
 		err := db.QueryRow("INSERT INTO visits DEFAULT VALUES RETURNING (SELECT count(*) + 1 FROM visits)").Scan(&n)
-		fmt.Fprint(w, n, " ", err)
+		if err != nil {
+			panic(err)
+		}
+		m, err := cache.Incr(r.Context(), "visits").Result()
+		fmt.Fprint(w, n, " ", m, " ", err)
 	})
 	if _, err := db.Exec("CREATE TABLE IF NOT EXISTS visits (id serial)"); err != nil {
 		panic(err)
@@ -426,12 +451,14 @@ func main() {
 	panic(http.ListenAndServe(":"+os.Getenv("PORT"), nil))
 }
 `,
-	}, "{name: web, runtime: go, install: go mod tidy}"},
+	}, "{name: web, runtime: go, install: go get .}"},
 	"python": {Tree{
 		"main.py": `import os
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import psycopg2
+import redis
 
+cache = redis.from_url(os.environ["REDIS_URL"])
 db = psycopg2.connect(os.environ["DATABASE_URL"])
 db.autocommit = True
 db.cursor().execute("CREATE TABLE IF NOT EXISTS visits (id serial)")
@@ -442,7 +469,7 @@ class Visits(BaseHTTPRequestHandler):
             return self.send_error(404)
         c = db.cursor()
         c.execute("INSERT INTO visits DEFAULT VALUES RETURNING (SELECT count(*) + 1 FROM visits)")
-        body = f"{c.fetchone()[0]} <nil>".encode()
+        body = f"{c.fetchone()[0]} {cache.incr('visits')} <nil>".encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -455,8 +482,8 @@ mkdir -p apt/lists/partial apt/archives/partial driver
 here=$PWD
 apt() { apt-get -o Debug::NoLocking=1 -o Dir::State::lists="$here/apt/lists" -o Dir::Cache="$here/apt" -o APT::Sandbox::User= "$@"; }
 apt update
-(cd driver && apt download python3-psycopg2)
-dpkg -x driver/*.deb driver
+(cd driver && apt download python3-psycopg2 python3-redis)
+for package in driver/*.deb; do dpkg -x "$package" driver; done
 `,
 	}, "{name: web, runtime: python, install: sh driver.sh, start: 'PYTHONPATH=driver/usr/lib/python3/dist-packages exec python3 main.py'}"},
 }
@@ -465,9 +492,9 @@ func TestDatabase_HasClientsInOtherLanguages(t *testing.T) {
 	t.Parallel()
 	h := start(t)
 	for language, c := range clients {
-		st := h.live(t, c.tree, manifest("services: ["+c.service+", {name: db, runtime: postgres}]"))
+		st := h.live(t, c.tree, manifest("services: ["+c.service+", {name: db, runtime: postgres}, {name: cache, runtime: redis}]"))
 		for n := range 2 {
-			require.Equal(t, fmt.Sprint(n+1, " <nil>"), h.get(t, st.url("web", "/visits")).body, language)
+			require.Equal(t, fmt.Sprint(n+1, " ", n+1, " <nil>"), h.get(t, st.url("web", "/visits")).body, language)
 		}
 	}
 }
@@ -504,7 +531,7 @@ func TestDatabase_IsHintedAt(t *testing.T) {
 // old one serves on.
 func TestDatabase_DumpsGoOutAndIn(t *testing.T) {
 	t.Parallel()
-	h := start(t)
+	h := start(t, with("BERTH_MAX_DATA", "40MB"))
 	st := h.live(t, packed(t), manifest(packedManifest))
 	write := func(name string) {
 		for _, path := range []string{"/pg/", "/redis/"} {
@@ -548,6 +575,11 @@ func TestDatabase_DumpsGoOutAndIn(t *testing.T) {
 	}
 	role := of[map[string]bool](t, h, st, "/role")
 	require.Equal(t, map[string]bool{"rolsuper": false, "owns": true}, role)
+	require.Equal(t, map[string]int{"n": 1000000}, of[map[string]int](t, h, st, "/parallel"))
+	bomb := h.getAs(t, st.ManageToken, dataPath(st, "db"))
+	require.Less(t, len(bomb.body), 8<<20)
+	require.Contains(t, h.pushData(t, st, "db", st.ManageToken, []byte(bomb.body)).refused(t, http.StatusRequestEntityTooLarge),
+		"loading the dump takes more than 80MB")
 	write("after")
 	h.restart(t)
 	eventually(t, "it is connected again", func() error {

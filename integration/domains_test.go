@@ -107,6 +107,12 @@ func TestDomains_LeadToAServiceOfAClaimedStack(t *testing.T) {
 
 	h.countsFromTheNextGeneration(t, ana, st, host)
 	h.surviveUnderLoad(t, own)
+	require.Equal(t, http.StatusOK, h.domainOf(t, ana, st, http.MethodPatch, "/"+host, `{"primary": true}`).status)
+	h.redeploy(t, st, pathsTree(t), manifest(pathsManifest))
+	require.Equal(t, own.URLs["web"], h.environ(t, &Stack{URLs: map[string]string{"api": own.url("web", "/api")}}, "api")["WEB_URL"])
+	require.Equal(t, "the page", h.get(t, own.url("web", "/")).body)
+	require.Equal(t, "/request?a=b", h.get(t, own.url("web", "/api/request?a=b")).json(t)["url"], "paths hold at a domain, too")
+	h.redeploy(t, st, program(t), manifest(programManifest))
 	h.kill(t)
 	h.run(t)
 	require.Equal(t, "hello from web", h.get(t, own.url("web", "/")).body, "right after a crash of the server")

@@ -2,11 +2,16 @@ package integration
 
 import (
 	"errors"
+	"fmt"
+	"net"
 	"net/http"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/mail/mailtest"
@@ -137,13 +142,67 @@ func TestMail_FinishesAClaimThatIsForOneAddress(t *testing.T) {
 func TestMail_TellsTheOwnerOfAFailureUnlessItIsTurnedOff(t *testing.T) {
 	t.Parallel()
 	h, box := mailing(t)
-	key := h.accountCreate(t, ana)
-	fails := manifest("name: shop\nservices: [{name: web, runtime: node, start: exit 3}]")
-	st := h.mustFail(t, h.post(t, archive(t, Tree{"server.js": ""}), fails, "", "Authorization", "Bearer "+key).stack(t))
+	b := h.browser(t)
+	key := b.signUp(ana)
+	awaitMail(t, box)
+	fail := func() *Stack {
+		fails := manifest("name: shop\nservices: [{name: web, runtime: node, start: exit 3}]")
+		return h.mustFail(t, h.post(t, archive(t, Tree{"server.js": ""}), fails, "", "Authorization", "Bearer "+key).stack(t))
+	}
+	st := fail()
 	m := awaitMail(t, box)
 	require.Equal(t, ana, m.To)
 	require.Equal(t, "Stack "+st.ID+" failed", m.Header.Get("Subject"))
 	require.Contains(t, m.Body, `"shop"`)
 	require.Contains(t, m.Body, h.base()+"/dashboard/stacks/"+st.ID)
 	require.NotContains(t, h.log.String(), "secret")
+
+	notices := chromedp.CSS(`input[name="notices"]`)
+	for _, turned := range []string{"You get no more mails about your stacks.", "You get mails about your stacks."} {
+		b.open("/dashboard/account")
+		b.do(chromedp.Click(notices))
+		b.press("Save")
+		b.sees(turned)
+		st = fail()
+	}
+	require.Contains(t, awaitMail(t, box).Body, st.ID, "only of the last")
+}
+
+func TestMail_HasLimits(t *testing.T) {
+	t.Parallel()
+	h, box := mailing(t)
+	key, v := h.accountCreate(t, ana), h.visitor(t)
+	ask := func(email string) Reply {
+		return v.submit(t, "/signin/forgot", "/signin/forgot", Fields{"email": email})
+	}
+	first := ask(ana)
+	for range 9 {
+		require.Equal(t, first.status, ask(ana).status)
+	}
+	require.Contains(t, ask("bob@example.com").body, "Your network has asked for too many mails")
+	fails := manifest("services: [{name: web, runtime: node, start: exit 3}]")
+	h.mustFail(t, h.post(t, archive(t, Tree{"server.js": ""}), fails, "", "Authorization", "Bearer "+key).stack(t))
+	var subjects []string
+	eventually(t, "the mail about the stack comes", func() error {
+		for _, m := range box.Take() {
+			subjects = append(subjects, m.Header.Get("Subject"))
+		}
+		if len(subjects) == 0 || !strings.HasSuffix(subjects[len(subjects)-1], "failed") {
+			return fmt.Errorf("there are %q", subjects)
+		}
+		return nil
+	})
+	require.Len(t, subjects, 4, "three that were asked for, and one about the stack")
+}
+
+func TestMail_ServerIsNotContactedAtTheStart(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	h := start(t, with("BERTH_SMTP_URL", "smtp://"+listener.Addr().String()), with("BERTH_MAIL_FROM", "berth@host.example"))
+	h.restart(t)
+	require.NoError(t, listener.(*net.TCPListener).SetDeadline(time.Now()))
+	_, err = listener.Accept()
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 }
