@@ -83,6 +83,8 @@ type Tab struct {
 	page   *network.Response // that was loaded last
 	status int64             // of it
 	said   *observe.Record
+
+	scriptless bool
 }
 
 // browser opens a window on a server's pages. When the test ends, no script may
@@ -126,9 +128,15 @@ func isFault(line string) bool {
 // withoutScripts turns the pages' scripts off.
 func (b *Tab) withoutScripts() *Tab {
 	b.t.Helper()
-	_, err := chromedp.Call(b.ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
-	require.NoError(b.t, err)
+	b.scriptless = true
+	b.turnScripts(false)
 	return b
+}
+
+func (b *Tab) turnScripts(on bool) {
+	b.t.Helper()
+	_, err := chromedp.Call(b.ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: !on})
+	require.NoError(b.t, err)
 }
 
 func (b *Tab) do(actions ...chromedp.Action[chromedp.Void]) {
@@ -328,11 +336,16 @@ var axe = sync.OnceValues(func() (string, error) {
 	return string(script), err
 })
 
-// serious returns what axe-core finds serious about the page.
+// serious returns what axe-core finds serious about the page. The page stays as it was drawn
+// without scripts, while those of axe-core run.
 func (b *Tab) serious() []string {
 	b.t.Helper()
 	script, err := axe()
 	require.NoError(b.t, err)
+	if b.scriptless {
+		b.turnScripts(true)
+		defer b.turnScripts(false)
+	}
 	found, err := chromedp.Run(b.ctx, chromedp.Evaluate[[]string](script+`;
 		axe.run({ resultTypes: ['violations'] }).then((found) => found.violations
 			.filter((fault) => ['serious', 'critical'].includes(fault.impact))
