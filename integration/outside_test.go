@@ -21,7 +21,7 @@ import (
 // in a network namespace of the test's own, to which routes of the engine's
 // network lead.
 const (
-	outsidePublic   = "198.51.100.77" // of a range for documentation: nobody's
+	outsidePublic   = "192.31.196.77" // of a range that only takes in stray questions to the DNS
 	outsideMetadata = "169.254.169.254"
 	outsidePrivate  = "10.77.7.9"
 	outsideHome     = "192.168.77.9"

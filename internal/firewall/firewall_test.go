@@ -188,7 +188,8 @@ func TestClosed_IsWhatIsNotPublic(t *testing.T) {
 	for addr, want := range map[string]bool{
 		"10.1.2.3": true, "172.31.0.1": true, "192.168.1.1": true, "169.254.169.254": true, "100.100.100.200": true,
 		"168.63.129.16": true, "127.0.0.1": true, "224.0.0.1": true, "255.255.255.255": true, "0.0.0.0": true,
-		"172.32.0.1": false, "8.8.8.8": false, "198.51.100.7": false,
+		"192.0.2.1": true, "198.51.100.7": true, "203.0.113.255": true,
+		"172.32.0.1": false, "8.8.8.8": false, "192.31.196.7": false, "203.0.114.0": false,
 	} {
 		assert.Equal(t, want, closed(netip.MustParseAddr(addr)), addr)
 	}

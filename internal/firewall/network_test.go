@@ -35,7 +35,7 @@ const (
 	bridgeA = engine.BridgePrefix + "aaaaaaaaaaaa"
 	bridgeB = engine.BridgePrefix + "bbbbbbbbbbbb"
 
-	public   = "198.51.100.7" // of a range for documentation: nobody's, and not closed
+	public   = "192.31.196.7" // of a range that only takes in stray questions to the DNS, and not closed
 	metadata = "169.254.169.254"
 	private  = "10.9.9.9"
 	mirror   = "10.9.9.53"

@@ -25,10 +25,10 @@ const (
 
 // closedRanges are the addresses that are not public: this network, private, providers'
 // own networks, loopback, link-local with the metadata services, protocol assignments,
-// benchmarks, multicast and reserved; and one metadata service outside of these.
+// documentation, benchmarks, multicast and reserved; and one metadata service outside of these.
 var closedRanges = []string{
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "168.63.129.16/32", "169.254.0.0/16", "172.16.0.0/12",
-	"192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4",
+	"192.0.0.0/24", "192.0.2.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
 }
 
 // The rules that several chains share, as the programs print them.
