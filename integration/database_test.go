@@ -1,11 +1,14 @@
 package integration
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -488,9 +491,22 @@ for package in driver/*.deb; do dpkg -x "$package" driver; done
 	}, "{name: web, runtime: python, install: sh driver.sh, start: 'PYTHONPATH=driver/usr/lib/python3/dist-packages exec python3 main.py'}"},
 }
 
+// debianMirror returns the host and port of the mirror in this machine's apt
+// settings, with which the base images are made: it may be an address that is
+// closed to builds.
+func debianMirror(t *testing.T) string {
+	t.Helper()
+	uris, err := exec.Command("apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages").Output()
+	require.NoError(t, err)
+	first, _, _ := strings.Cut(string(uris), "\n")
+	u, err := url.Parse(first)
+	require.NoError(t, err)
+	return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme]))
+}
+
 func TestDatabase_HasClientsInOtherLanguages(t *testing.T) {
 	t.Parallel()
-	h := start(t)
+	h := start(t, with("BERTH_NETWORK_ALLOW", debianMirror(t)))
 	for language, c := range clients {
 		st := h.live(t, c.tree, manifest("services: ["+c.service+", {name: db, runtime: postgres}, {name: cache, runtime: redis}]"))
 		for n := range 2 {
