@@ -197,7 +197,8 @@ func (g *Gate) mailBridges(ctx context.Context) []string {
 			continue
 		}
 		for _, generation := range []int{st.Generation.Number, st.Deploying} {
-			bridges = append(bridges, engine.Key{Stack: st.ID, Generation: generation}.Bridge(g.cfg.Instance, st.Seq))
+			key := engine.Key{Stack: st.ID, Generation: generation}
+			bridges = append(bridges, key.Bridge(g.cfg.Instance, st.Seq), key.Builds().Bridge(g.cfg.Instance, st.Seq))
 		}
 		bridges = append(bridges, engine.Key{Stack: st.ID}.FormerBridge())
 	}

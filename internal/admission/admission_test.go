@@ -118,7 +118,9 @@ func TestGuard_LetsTheNetworksOfClaimedStacksSendMail(t *testing.T) {
 	New(cfg).Guard(t.Context())
 	key := engine.Key{Stack: claimed.ID}
 	require.Equal(t, []string{
-		engine.Key{Stack: claimed.ID, Generation: 2}.Bridge("i", 7), engine.Key{Stack: claimed.ID, Generation: 3}.Bridge("i", 7), key.FormerBridge(),
+		engine.Key{Stack: claimed.ID, Generation: 2}.Bridge("i", 7), engine.Key{Stack: claimed.ID, Generation: 2}.Builds().Bridge("i", 7),
+		engine.Key{Stack: claimed.ID, Generation: 3}.Bridge("i", 7), engine.Key{Stack: claimed.ID, Generation: 3}.Builds().Bridge("i", 7),
+		key.FormerBridge(),
 	}, mail)
 }
 

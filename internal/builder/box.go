@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/berth-host/berth/internal/archive"
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
@@ -70,22 +72,29 @@ func (x *box) open(ctx context.Context) error {
 		CPUShares: 512,
 	}
 	if x.runs {
-		spec.Network = x.job.key().Network()
+		spec.Network = x.job.key().Builds().Network()
 		spec.Volumes = map[string]string{cacheDir: x.job.key().Cache(x.job.Stack.CachesDropped)}
 	}
-	var err error
+	if !x.runs {
+		return x.prepare(ctx, spec)
+	}
+	var parts errgroup.Group // without a context of its own: what one service makes is for the others too
+	parts.Go(func() error { return x.job.Network(ctx) })
+	parts.Go(func() error { return x.prepare(ctx, spec) })
+	if err := parts.Wait(); err != nil {
+		return err
+	}
+	return x.cfg.Engine.Start(ctx, x.id)
+}
+
+// prepare makes the container with the source in it.
+func (x *box) prepare(ctx context.Context, spec engine.Spec) (err error) {
 	x.id, err = x.cfg.Engine.Prepare(ctx, spec)
 	failpoint.Here("build-container-made")
 	if err != nil {
 		return err
 	}
-	if err := x.fill(ctx); err != nil || !x.runs {
-		return err
-	}
-	if err := x.job.Network(ctx); err != nil {
-		return err
-	}
-	return x.cfg.Engine.Start(ctx, x.id)
+	return x.fill(ctx)
 }
 
 // fill copies the source into the container, and what the host adds.

@@ -82,7 +82,7 @@ type Job struct {
 	Digest     string                      // of the source
 	Others     []string                    // folders of the other services in its tree
 	Site       string                      // path of the folder that a static service publishes; nothing is there yet
-	Network    func(context.Context) error // creates the generation's network when it is first needed
+	Network    func(context.Context) error // creates the network of the generation's builds when it is first needed
 	Env        map[string]string           // of every command
 	Log        io.Writer                   // the build log
 	Begin      func(stack.Phase)           // called when the install or the build command is about to run

@@ -43,8 +43,8 @@ const (
 	networkPause  = 50 * time.Millisecond
 )
 
-// subnetBits is the size of a generation's network: 13 containers beside the
-// gateway, for four services with their builds, and with another process of each
+// subnetBits is the size of a generation's network and of that of its builds: 13 containers
+// beside the gateway, for four services, each with a release command and with another process
 // during a restart. sharedBits is that of the network of all generations, of which many
 // may be finishing their requests. Of a pool that is not much larger, it has no more than
 // the others.

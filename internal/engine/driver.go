@@ -36,8 +36,8 @@ import (
 type Driver interface {
 	// Place makes the network of a generation if there is none, on a free subnet of the
 	// installation's pool: the first one counted from a place that follows from the number
-	// of the stack. That of a key of Shared leads to nothing outside. ErrNoNetwork means
-	// that no subnet is free.
+	// of the stack. With a key of Builds it makes that of the generation's builds. That of a
+	// key of Shared leads to nothing outside. ErrNoNetwork means that no subnet is free.
 	Place(ctx context.Context, key Key, stackNumber int64) error
 
 	// Run makes a container with its volumes, copies spec.Files in, waits for spec.Await and

@@ -37,6 +37,10 @@ type Key struct {
 	// Volume is the number of the service's data volume, which counts how often its data was
 	// replaced by a new volume. It is in no label: what an engine lists has 0.
 	Volume int
+
+	// Building reports whether a network is that of the generation's builds instead of its
+	// services. It is in no label either.
+	Building bool
 }
 
 // Labels returns the labels of the key's objects in the installation with the id instance.
@@ -70,6 +74,9 @@ func (k Key) WithoutGeneration() Key {
 // Shared returns the key of what the generations of a stack have in common: a network
 // beside their own, without a way out, for the processes that outlive them.
 func (k Key) Shared() Key { return Key{Stack: k.Stack} }
+
+// Builds returns the key of the network that the builds of a generation have in common.
+func (k Key) Builds() Key { return Key{Stack: k.Stack, Generation: k.Generation, Building: true} }
 
 // Process returns the name of the container of a service's process after it was replaced
 // so many times. Each replacement has a name of its own, so that no container is ever
@@ -204,22 +211,31 @@ func (k Key) Cache(dropped int) string {
 // service's build caches.
 func (k Key) CacheTrim() string { return k.container() + "-trim" }
 
-// Network returns the name of the network of a generation, or with a key of Shared of all
-// generations.
-func (k Key) Network() string { return k.FormerNetwork() + k.suffix("-g") }
+// Network returns the name of the network of a generation, with a key of Builds of its
+// builds, or with a key of Shared of all generations.
+func (k Key) Network() string {
+	name := k.FormerNetwork() + k.suffix("-g")
+	if k.Building {
+		name += "-build"
+	}
+	return name
+}
 
 // FormerNetwork returns the name of the network that all generations of a stack shared
 // before each had one of its own. Containers on it stay there until the next redeploy.
 func (k Key) FormerNetwork() string { return "berth-" + k.hex() }
 
-// BridgePrefix begins the names of the interfaces of stacks on the host. Linux allows 15
-// characters in all.
-const BridgePrefix = "bth"
+// BridgePrefix begins the names of the interfaces of stacks on the host, and
+// BuildBridgePrefix those of their builds alone.
+const (
+	BridgePrefix      = "bth"
+	BuildBridgePrefix = BridgePrefix + "_"
+)
 
-// bridgeChars is the length of an interface's name after BridgePrefix.
-const bridgeChars = 12
+// bridgeChars is the length of an interface's name, the longest that Linux allows.
+const bridgeChars = 15
 
-// Bridge returns the name of a generation's interface on the host: the numbers of the stack
+// Bridge returns the name of a network's interface on the host: the numbers of the stack
 // and the generation, both to base 36, and as much as fits of a digest of the ids of the
 // installation and the stack. The digest is there because another installation on the
 // machine has the same numbers, and so does an earlier database of this one, whose networks
@@ -227,7 +243,11 @@ const bridgeChars = 12
 func (k Key) Bridge(instance string, stackNumber int64) string {
 	digest := sha256.Sum256([]byte(instance + k.Stack))
 	name := strconv.FormatInt(stackNumber, 36) + "-" + strconv.FormatInt(int64(k.Generation), 36) + "-" + hex.EncodeToString(digest[:])
-	return BridgePrefix + name[:bridgeChars]
+	prefix := BridgePrefix
+	if k.Building {
+		prefix = BuildBridgePrefix
+	}
+	return (prefix + name)[:bridgeChars]
 }
 
 // FormerBridge returns the name of the interface of FormerNetwork.

@@ -12,28 +12,29 @@ import (
 func TestKey_NamesStay(t *testing.T) {
 	web := Key{Stack: "stk_3f2a9c1b7d4e", Service: "web", Generation: 2}
 	for got, want := range map[string]string{
-		web.Process(0):      "berth-3f2a9c1b7d4e-web-g2",
-		web.Process(1):      "berth-3f2a9c1b7d4e-web-g2-r1",
-		web.Release():       "berth-3f2a9c1b7d4e-web-g2-release",
-		web.Build():         "berth-build-3f2a9c1b7d4e-web",
-		web.SnapshotCopy():  "berth-3f2a9c1b7d4e-web-snapshot",
-		web.RestoreCopy():   "berth-3f2a9c1b7d4e-web-restore",
-		web.Probe():         "berth-3f2a9c1b7d4e-try",
-		web.Hostname():      "web-g2",
-		web.Image(2):        "berth/3f2a9c1b7d4e-web:g2",
-		web.Layer(7):        "berth/3f2a9c1b7d4e-web:i7",
-		web.SourceLayer(7):  "berth/3f2a9c1b7d4e-web:s7",
-		web.SourceCopy():    "berth-source-3f2a9c1b7d4e-web",
-		web.Install():       "berth-install-3f2a9c1b7d4e-web",
-		web.Snapshot():      "berth/3f2a9c1b7d4e-web:data",
-		web.Restored():      "berth/3f2a9c1b7d4e-web:restored",
-		web.Data():          "berth-3f2a9c1b7d4e-web-data",
-		web.Cache(0):        "berth-3f2a9c1b7d4e-web-cache",
-		web.Cache(1):        "berth-3f2a9c1b7d4e-web-cache-1",
-		web.CacheTrim():     "berth-3f2a9c1b7d4e-web-trim",
-		web.Network():       "berth-3f2a9c1b7d4e-g2",
-		web.FormerNetwork(): "berth-3f2a9c1b7d4e",
-		web.FormerBridge():  "bth3f2a9c1b7d4e",
+		web.Process(0):         "berth-3f2a9c1b7d4e-web-g2",
+		web.Process(1):         "berth-3f2a9c1b7d4e-web-g2-r1",
+		web.Release():          "berth-3f2a9c1b7d4e-web-g2-release",
+		web.Build():            "berth-build-3f2a9c1b7d4e-web",
+		web.SnapshotCopy():     "berth-3f2a9c1b7d4e-web-snapshot",
+		web.RestoreCopy():      "berth-3f2a9c1b7d4e-web-restore",
+		web.Probe():            "berth-3f2a9c1b7d4e-try",
+		web.Hostname():         "web-g2",
+		web.Image(2):           "berth/3f2a9c1b7d4e-web:g2",
+		web.Layer(7):           "berth/3f2a9c1b7d4e-web:i7",
+		web.SourceLayer(7):     "berth/3f2a9c1b7d4e-web:s7",
+		web.SourceCopy():       "berth-source-3f2a9c1b7d4e-web",
+		web.Install():          "berth-install-3f2a9c1b7d4e-web",
+		web.Snapshot():         "berth/3f2a9c1b7d4e-web:data",
+		web.Restored():         "berth/3f2a9c1b7d4e-web:restored",
+		web.Data():             "berth-3f2a9c1b7d4e-web-data",
+		web.Cache(0):           "berth-3f2a9c1b7d4e-web-cache",
+		web.Cache(1):           "berth-3f2a9c1b7d4e-web-cache-1",
+		web.CacheTrim():        "berth-3f2a9c1b7d4e-web-trim",
+		web.Network():          "berth-3f2a9c1b7d4e-g2",
+		web.Builds().Network(): "berth-3f2a9c1b7d4e-g2-build",
+		web.FormerNetwork():    "berth-3f2a9c1b7d4e",
+		web.FormerBridge():     "bth3f2a9c1b7d4e",
 
 		BaseImage("go", "1.26", "0123456789abcdef"): "berth/base-go:1.26-0123456789ab",
 	} {
@@ -83,11 +84,15 @@ func TestBridge_IsAnInterfaceOfOneGenerationAlone(t *testing.T) {
 			for _, generation := range []int{1, 2, 11, 1000} {
 				// Another database of the installation counts from 1 as well.
 				for _, id := range []string{"stk_3f2a9c1b7d4e", "stk_4e7d1b9c2a3f"} {
-					name := Key{Stack: id, Generation: generation}.Bridge(instance, number)
-					assert.True(t, strings.HasPrefix(name, BridgePrefix), name)
-					assert.LessOrEqual(t, len(name), longest, name)
-					assert.False(t, seen[name], "%s of %s, generation %d", name, id, generation)
-					seen[name] = true
+					key := Key{Stack: id, Generation: generation}
+					for _, key := range []Key{key, key.Builds()} {
+						name := key.Bridge(instance, number)
+						assert.True(t, strings.HasPrefix(name, BridgePrefix), name)
+						assert.Equal(t, key.Building, strings.HasPrefix(name, BuildBridgePrefix), name)
+						assert.LessOrEqual(t, len(name), longest, name)
+						assert.False(t, seen[name], "%s of %s, generation %d", name, id, generation)
+						seen[name] = true
+					}
 				}
 			}
 		}

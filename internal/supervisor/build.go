@@ -43,8 +43,9 @@ func (d *deployment) build(ctx context.Context) error {
 	return group.Wait()
 }
 
-// buildService builds one service once it has a slot. While the source is copied,
-// beginNetwork makes the network, if the generation needs one.
+// buildService builds one service once it has a slot. Meanwhile beginNetwork makes the
+// network of the services, if the generation needs one: after that of the builds, which comes
+// first where there are any.
 func (d *deployment) buildService(ctx context.Context, s *stack.Service, beginNetwork func()) error {
 	g := d.gen
 	log, err := logfile.Create(g.cfg.Dir.Log(g.st.ID, s.Spec.Name, datadir.BuildLog), g.cfg.LogMax, "== the log is full: output before this line may be left out\n")
@@ -56,6 +57,10 @@ func (d *deployment) buildService(ctx context.Context, s *stack.Service, beginNe
 		return err
 	}
 	job := d.job(s, log)
+	job.Network = func(ctx context.Context) error {
+		defer beginNetwork()
+		return g.makeBuildNetwork(ctx)
+	}
 	release, err := g.cfg.Builder.Acquire(ctx, job)
 	if err != nil {
 		return err
@@ -70,7 +75,9 @@ func (d *deployment) buildService(ctx context.Context, s *stack.Service, beginNe
 			return err
 		}
 	}
-	beginNetwork()
+	if !s.Spec.Builds() {
+		beginNetwork()
+	}
 	if err := d.recordBuilding(ctx, s); err != nil {
 		return err
 	}
@@ -172,7 +179,6 @@ func (d *deployment) job(s *stack.Service, log io.Writer) builder.Job {
 		Digest:     g.made.Source.Digest,
 		Others:     d.otherRoots(s),
 		Site:       g.cfg.Dir.Site(g.st.ID, s.Spec.Name, g.made.Attempt),
-		Network:    g.makeNetwork,
 		Env:        g.environment().Build(&s.Spec),
 		Log:        log,
 		Begin:      func(phase stack.Phase) { g.progress.enter(s.Spec.Name, phase) },

@@ -147,10 +147,20 @@ func (d *deployment) cleanUp() {
 		d.after.Go(do)
 	}
 	d.after.Wait()
-	if d.ready != nil {
-		d.ready.discardContainers()
-	}
+	d.dropBuildNetwork()
 	d.dropReplaced()
+}
+
+// dropBuildNetwork removes the network of the builds, with the containers that were ready
+// on it.
+func (d *deployment) dropBuildNetwork() {
+	objects := engine.Objects{Networks: []engine.Network{{Name: d.gen.buildNetwork()}}}
+	switch {
+	case d.ready != nil:
+		d.ready.discardObjects(objects)
+	case d.gen.builds():
+		d.gen.runner.discardOfBuilds(objects)
+	}
 }
 
 // dropReplaced removes the layers that the row does not name any more, once no container

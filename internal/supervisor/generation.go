@@ -30,9 +30,10 @@ type generation struct {
 
 	progress *progress // of its deploy; nil if there is none
 
-	ahead       bool                        // its deploy has not begun: it takes over nothing
-	network     string                      // its name
-	makeNetwork func(context.Context) error // makes the network, the first time
+	ahead            bool                        // its deploy has not begun: it takes over nothing
+	network          string                      // its name
+	makeNetwork      func(context.Context) error // makes the network, the first time
+	makeBuildNetwork func(context.Context) error // makes that of the builds, the first time
 
 	reopened map[*stack.Service]*site.Site // sites whose trees are still to be read
 
@@ -64,6 +65,7 @@ func (r *runner) generation(st *stack.Stack, made stack.Generation) *generation 
 		reopened:  map[*stack.Service]*site.Site{},
 	}
 	g.makeNetwork = once(g.ensureNetwork)
+	g.makeBuildNetwork = once(g.ensureBuildNetwork)
 	return g
 }
 
@@ -259,12 +261,14 @@ func (g *generation) abandon(ctx context.Context) {
 // discard removes the network of the generation, and the images, sites and source that it
 // need not share with another one.
 func (g *generation) discard(ctx context.Context, left leftovers) error {
-	left.objects.Networks = []engine.Network{{Name: g.network}}
+	left.objects.Networks = append(left.objects.Networks, engine.Network{Name: g.network})
 	return g.runner.sup.discardLeftovers(ctx, left)
 }
 
-// ownObjects returns the images and sites that the build of the generation made itself.
+// ownObjects returns what the build of the generation made itself: images, sites and the
+// network of the builds.
 func (g *generation) ownObjects() (left leftovers) {
+	left.objects.Networks = []engine.Network{{Name: g.buildNetwork()}}
 	for i := range g.made.Services {
 		name := g.made.Services[i].Spec.Name
 		left.objects.Images = append(left.objects.Images, engine.Image{Tags: []string{g.key(name).Image(g.made.Attempt)}})

@@ -285,8 +285,10 @@ func withoutReady(st *stack.Stack, there engine.Objects) engine.Objects {
 		key := engine.Key{Stack: st.ID, Service: c.Key.Service}
 		return c.Running && c.Name == key.Build()
 	})
-	ahead := engine.Key{Stack: st.ID, Generation: st.Generation.Number + 1}.Network()
-	there.Networks = slices.DeleteFunc(there.Networks, func(n engine.Network) bool { return n.Name == ahead })
+	ahead := engine.Key{Stack: st.ID, Generation: st.Generation.Number + 1}
+	there.Networks = slices.DeleteFunc(there.Networks, func(n engine.Network) bool {
+		return n.Name == ahead.Network() || n.Name == ahead.Builds().Network()
+	})
 	return there
 }
 

@@ -37,6 +37,25 @@ func (g *generation) ensureNetwork(ctx context.Context) error {
 	return g.admitMail(ctx)
 }
 
+// ensureBuildNetwork makes the network of the generation's builds.
+func (g *generation) ensureBuildNetwork(ctx context.Context) error {
+	if err := g.place(ctx, g.key("").Builds()); err != nil {
+		return err
+	}
+	return g.admitMail(ctx)
+}
+
+// buildNetwork returns the name of the network of the generation's builds.
+func (g *generation) buildNetwork() string { return g.key("").Builds().Network() }
+
+// makeNetworks makes that network and the generation's own, the first time.
+func (g *generation) makeNetworks(ctx context.Context) error {
+	if err := g.makeBuildNetwork(ctx); err != nil {
+		return err
+	}
+	return g.makeNetwork(ctx)
+}
+
 // place makes a network. If none is free, those that are held for next deploys are given
 // back.
 func (g *generation) place(ctx context.Context, key engine.Key) error {
@@ -72,9 +91,17 @@ func (r *runner) removeNetworks(ctx context.Context, st *stack.Stack) {
 	}
 }
 
+// needsNetwork reports whether anything of the generation runs.
 func (g *generation) needsNetwork() bool {
+	return g.hasService(func(spec *stack.Spec) bool { return !spec.IsStatic() })
+}
+
+// builds reports whether the generation has builds that run commands.
+func (g *generation) builds() bool { return g.hasService((*stack.Spec).Builds) }
+
+func (g *generation) hasService(is func(*stack.Spec) bool) bool {
 	for i := range g.made.Services { // by index: a build writes to its service meanwhile
-		if spec := &g.made.Services[i].Spec; !spec.IsStatic() || spec.Builds() {
+		if is(&g.made.Services[i].Spec) {
 			return true
 		}
 	}

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"log/slog"
+	"strconv"
 	"testing"
 	"testing/synctest"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/engine/enginetest"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -28,8 +30,28 @@ func TestEnsureNetwork_HasTheFirewallKnowANetworkThatIsThere(t *testing.T) {
 	})
 }
 
+func TestBuild_IsOnANetworkThatGoesWithIt(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(compiled("web"))
+		for generation := 2; generation <= 3; generation++ {
+			builds := engine.Key{Stack: st.ID, Generation: generation}.Builds().Network()
+			var while noted[bool]
+			w.command(func(*enginetest.Process) int {
+				while.set(w.there(st).HasNetwork(builds))
+				return generation - 2 // so that the second one fails
+			})
+			w.deployOf(st.ID, dependencies("1", strconv.Itoa(generation)), compiled("web"))
+			w.settle()
+			require.True(t, while.get())
+			require.False(t, w.there(st).HasNetwork(builds))
+		}
+	})
+}
+
 func TestLeftovers_AreTheNetworksThatTheServedGenerationIsNotOn(t *testing.T) {
 	const former, served, next = "berth-3f2a9c1b7d4e", "berth-3f2a9c1b7d4e-g2", "berth-3f2a9c1b7d4e-g3"
+	const builds = "berth-3f2a9c1b7d4e-g2-build"
 	s := New(Config{Store: newMemstore(), Log: slog.New(slog.DiscardHandler)})
 	for _, c := range []struct {
 		status stack.Status
@@ -38,6 +60,7 @@ func TestLeftovers_AreTheNetworksThatTheServedGenerationIsNotOn(t *testing.T) {
 	}{
 		{stack.Live, []string{served}, nil},
 		{stack.Live, []string{served, next}, []string{next}},
+		{stack.Live, []string{served, builds}, []string{builds}},
 		{stack.Live, []string{former}, nil},
 		{stack.Live, []string{former, next}, []string{next}},
 		{stack.Live, []string{former, served}, []string{former}},

@@ -92,7 +92,7 @@ func (r *runner) holdReady(ctx context.Context) {
 
 // ready are containers for the builds of the next deploy.
 type ready struct {
-	generation *generation               // the next; only its network exists
+	generation *generation               // the next; only its networks exist
 	builds     map[string]*builder.Ready // by service
 }
 
@@ -111,7 +111,7 @@ func (r *runner) makeReady(st *stack.Stack) *ready {
 			Generation: g.made.Number,
 			Source:     r.cfg.Dir.Source(r.id, st.Generation.Source.Folder),
 			Digest:     st.Generation.Source.Digest,
-			Network:    g.makeNetwork,
+			Network:    g.makeNetworks,
 			Env:        g.environment().Build(&s.Spec),
 			Log:        io.Discard,
 			Layer:      st.Layers[s.Spec.Name],
@@ -127,9 +127,9 @@ func (r *runner) makeReady(st *stack.Stack) *ready {
 	return next
 }
 
-// discard removes the containers, and the network that they alone have.
+// discard removes the containers, and the networks that were made with them.
 func (n *ready) discard() {
-	n.discardObjects(engine.Objects{Networks: []engine.Network{{Name: n.generation.network}}})
+	n.discardObjects(engine.Objects{Networks: []engine.Network{{Name: n.generation.buildNetwork()}, {Name: n.generation.network}}})
 }
 
 // discardContainers removes the containers, even if builds have used them.
@@ -144,11 +144,16 @@ func (n *ready) discardObjects(objects engine.Objects) {
 			objects.Containers = append(objects.Containers, engine.Container{ID: id})
 		}
 	}
+	r.discardOfBuilds(objects)
+}
+
+// discardOfBuilds removes what only builds need.
+func (r *runner) discardOfBuilds(objects engine.Objects) {
 	if r.deleted.Load() {
 		return
 	}
 	if err := r.cfg.Engine.Discard(context.WithoutCancel(r.ctx), objects); err != nil {
-		r.log.Warn("containers made ahead for the next build not removed; trying again later", "error", err)
+		r.log.Warn("containers or networks of builds not removed; trying again later", "error", err)
 	}
 }
 
@@ -171,6 +176,8 @@ func (r *runner) exceptReady(there engine.Objects) engine.Objects {
 		key := engine.Key{Stack: r.id, Service: c.Key.Service}
 		return held.builds[key.Service] != nil && c.Name == key.Build()
 	})
-	there.Networks = slices.DeleteFunc(slices.Clone(there.Networks), func(n engine.Network) bool { return n.Name == held.generation.network })
+	there.Networks = slices.DeleteFunc(slices.Clone(there.Networks), func(n engine.Network) bool {
+		return n.Name == held.generation.network || n.Name == held.generation.buildNetwork()
+	})
 	return there
 }

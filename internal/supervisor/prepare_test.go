@@ -25,7 +25,7 @@ func (w *world) edited() *stack.Stack {
 }
 
 // readyFor returns the id of the container that is ready for the build of the service web;
-// "" if there is none. It requires that its network is there, or gone, with it.
+// "" if there is none. It requires that its networks are there, or gone, with it.
 func (w *world) readyFor(st *stack.Stack) (id string) {
 	w.t.Helper()
 	synctest.Wait()
@@ -37,6 +37,7 @@ func (w *world) readyFor(st *stack.Stack) (id string) {
 	}
 	next := engine.Key{Stack: st.ID, Generation: w.get(st.ID).Generation.Number + 1}
 	require.Equal(w.t, id != "", there.HasNetwork(next.Network()))
+	require.Equal(w.t, id != "", there.HasNetwork(next.Builds().Network()))
 	return id
 }
 
@@ -192,9 +193,9 @@ func TestPrepare_IsNotForAnotherBuild(t *testing.T) {
 	}
 }
 
-func TestPrepare_GivesItsNetworkBackWhenNoneIsFree(t *testing.T) {
+func TestPrepare_GivesItsNetworksBackWhenNoneIsFree(t *testing.T) {
 	t.Parallel()
-	inWorldOf(t, enginetest.Options{Subnets: 3}, func(w *world) {
+	inWorldOf(t, enginetest.Options{Subnets: 4}, func(w *world) {
 		st := w.edited()
 		w.long(service("web"))
 		require.NotEmpty(t, w.readyFor(st))

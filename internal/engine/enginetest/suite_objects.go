@@ -21,9 +21,9 @@ import (
 func placeMakesOne(c trial) {
 	c.atOnce(func() error { return c.driver.Place(c.t.Context(), c.web, 1) })
 	c.place()
-	networks := c.inventory().Networks
-	require.Len(c.t, networks, 1)
-	assert.Equal(c.t, engine.Network{Name: c.web.Network(), Key: engine.Key{Stack: c.web.Stack, Generation: 1}}, networks[0])
+	require.NoError(c.t, c.driver.Place(c.t.Context(), c.web.Builds(), 1))
+	key := engine.Key{Stack: c.web.Stack, Generation: 1}
+	assert.ElementsMatch(c.t, []engine.Network{{Name: c.web.Network(), Key: key}, {Name: c.web.Builds().Network(), Key: key}}, c.inventory().Networks)
 }
 
 func placeFindsNone(c trial) {
