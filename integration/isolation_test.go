@@ -109,8 +109,11 @@ var places = map[string]string{
 	"writable": "/app /cache /data /dev/mqueue /dev/shm /home/app /run/lock /tmp /var/tmp",
 }
 
-// ofServices is what only a service has.
-var ofServices = map[string]string{"tcp own service": "ok", "name own service": "ok"}
+// ofServices is what only a service has, and ofBuilds what only a build has.
+var (
+	ofServices = map[string]string{"tcp own service": "ok", "name own service": "ok", "tcp package host": "silence"}
+	ofBuilds   = map[string]string{"tcp package host": "ok"}
+)
 
 func TestIsolation_OfAServiceAndABuild(t *testing.T) {
 	t.Parallel()
@@ -123,7 +126,7 @@ func TestIsolation_OfAServiceAndABuild(t *testing.T) {
 func isolates(t *testing.T, e *dockerd, differs map[string]string, opts ...Option) (*Host, *Stack) {
 	t.Helper()
 	newOutside(t, e)
-	h := start(t, append(opts, with("BERTH_NETWORK_ALLOW", outsideMirror+":443"))...)
+	h := start(t, append(opts, with("BERTH_NETWORK_ALLOW", outsideMirror+":443"), openToBuilds(t))...)
 	neighbour := h.live(t, perl, manifest(perlManifest))
 	targets := h.targets(t, neighbour)
 	for name, address := range targets {
@@ -139,7 +142,7 @@ func isolates(t *testing.T, e *dockerd, differs map[string]string, opts ...Optio
 	st := h.live(t, probe(t), manifest(source))
 
 	building := findReport(t, h.logs(t, st, "kind=build&service=web&tail=50"))
-	check(t, "build", building, denied, allowed, places, differs)
+	check(t, "build", building, denied, allowed, places, ofBuilds, differs)
 
 	c := h.inspect(t, st, "web")
 	for _, n := range c.NetworkSettings.Networks {
@@ -173,6 +176,27 @@ func isolates(t *testing.T, e *dockerd, differs map[string]string, opts ...Optio
 	require.Equal(t, "ok", findReport(t, h.logs(t, st, "kind=build&service=web&tail=50"))["tcp mail"])
 	h.keeps(t, st, "container web-g2", "container api-g2", "image web", "image api", "volume web-data", "volume api-data", "network g2")
 	return h, st
+}
+
+// What a deploy runs after the builds is not on their network any more.
+func TestIsolation_PackageHostsAreOpenToBuildsAlone(t *testing.T) {
+	t.Parallel()
+	e := startEngine(t, "")
+	newOutside(t, e)
+	const source = `services:
+  - {name: web, runtime: node, install: "chmod +x probe && ./probe try %[1]s", build: "./probe try %[1]s", release: "./probe try %[1]s", start: ./probe serve}`
+	target := "'tcp package host=" + outsidePackages + ":443'"
+	h := start(t, on(e), openToBuilds(t), with("BERTH_NETWORK_ALLOW", outsidePackages+":80"))
+	st := h.live(t, probe(t), manifest(fmt.Sprintf(source, target)))
+	hosts := regexp.MustCompile(`"tcp package host":"(\w+)"`).FindAllStringSubmatch(h.logs(t, st, "kind=build&service=web&tail=50"), -1)
+	require.Len(t, hosts, 3)
+	for i, want := range []string{"ok", "ok", "silence"} { // install, build, release
+		require.Equal(t, want, hosts[i][1])
+	}
+	dial := func(address string) string { return h.get(t, st.url("web", "/network?to="+address)).body }
+	require.Equal(t, "silence", dial(outsidePackages+":443"))
+	require.Equal(t, "ok", dial(outsidePackages+":80"), "the operator opens it to stacks, too")
+	h.keeps(t, st, "container web-g1", "image web", "volume web-data", "network g1")
 }
 
 // inside are targets that are not there when they are seen from the host.
@@ -214,6 +238,7 @@ func (h *Host) targets(t *testing.T, neighbour *Stack) map[string]string {
 		"tcp mail submission":           outsidePublic + ":587",
 		"tcp allowed host":              outsideMirror + ":443",
 		"tcp allowed host's other port": outsideMirror + ":80",
+		"tcp package host":              outsidePackages + ":443",
 	}
 	for _, n := range c.NetworkSettings.Networks {
 		targets["tcp another stack"] = n.IPAddress + ":8080"

@@ -26,7 +26,23 @@ const (
 	outsidePrivate  = "10.77.7.9"
 	outsideHome     = "192.168.77.9"
 	outsideMirror   = "10.77.7.53"
+	outsidePackages = "10.77.7.54"
 )
+
+// openToBuilds is an option of start that names a package host to builds, at the ports 80 and
+// 443 of outsidePackages.
+func openToBuilds(t *testing.T) Option {
+	t.Helper()
+	var text []byte
+	if name := buildSetting("BERTH_BUILD_ENV_FILE", "env"); name != "" {
+		var err error
+		text, err = os.ReadFile(name)
+		require.NoError(t, err)
+	}
+	file := filepath.Join(t.TempDir(), "env")
+	require.NoError(t, os.WriteFile(file, append(text, "\nPACKAGES=https://"+outsidePackages+"/index http://"+outsidePackages+"/index\n"...), 0o600))
+	return with("BERTH_BUILD_ENV_FILE", file)
+}
 
 // outside is a network namespace that stands for the rest of the world. It
 // answers on the web and mail ports of its addresses, and knows no name.
@@ -61,7 +77,7 @@ func newOutside(t *testing.T, e *dockerd) *outside {
 	} {
 		ip(append([]string{"-n", o.namespace}, args...)...)
 	}
-	for _, addr := range []string{outsidePublic, outsideMetadata, outsidePrivate, outsideHome, outsideMirror} {
+	for _, addr := range []string{outsidePublic, outsideMetadata, outsidePrivate, outsideHome, outsideMirror, outsidePackages} {
 		ip("-n", o.namespace, "addr", "add", addr+"/32", "dev", "lo")
 		// The metric distinguishes the routes of two runs at the same time.
 		ip("route", "add", addr+"/32", "via", far, "dev", link, "metric", fmt.Sprint(os.Getpid()))

@@ -27,7 +27,7 @@ type family struct {
 func families() []*family {
 	all := []*family{{
 		save: "iptables-save", restore: "iptables-restore",
-		fixed: rules4(), taken: rules4(), shared: []string{chainOpen, chainMail, chainShut, chainNodes},
+		fixed: rules4(), taken: rules4(), shared: []string{chainOpen, chainBuild, chainMail, chainShut, chainNodes},
 	}}
 	if _, err := os.Stat("/proc/net/if_inet6"); err == nil {
 		all = append(all, &family{save: "ip6tables-save", restore: "ip6tables-restore", fixed: rules6(), taken: rules6()})
@@ -116,7 +116,7 @@ func (f *family) sharedChanges(found rules, want wanted) []string {
 	if len(f.shared) == 0 {
 		return nil
 	}
-	return slices.Concat(want.shutChanges(found[chainShut]), want.openChanges(found[chainOpen]), want.nodesChanges(found[chainNodes]), want.mailChanges(found[chainMail]))
+	return slices.Concat(want.shutChanges(found[chainShut]), want.openChanges(found[chainOpen]), want.buildChanges(found[chainBuild]), want.nodesChanges(found[chainNodes]), want.mailChanges(found[chainMail]))
 }
 
 func ours(chain string) bool { return strings.HasPrefix(chain, "BERTH-") }

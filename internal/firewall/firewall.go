@@ -7,10 +7,11 @@
 // serve thousands of stacks and every installation on an engine. The rules are separate
 // chains in the table mangle. Nothing in the table filter can undo a drop there:
 // neither the engine, which puts its rules first with each network it makes, nor
-// another firewall manager. Four more chains, which all installations fill, hold the
-// other addresses that the operator lets stacks reach, the stacks that may send mail, and
-// what stays closed although it may be public: the registry, the database and Redis of an
-// installation, and its nodes.
+// another firewall manager. Five more chains, which all installations fill, hold the
+// other addresses that the operator lets stacks reach, those that only builds reach, the
+// stacks that may send mail, and what stays closed although it may be public: the registry,
+// the database and Redis of an installation, and its nodes. The interfaces of builds have the
+// longer prefix engine.BuildBridgePrefix.
 //
 // Code in this package changes these chains and nothing else. It reads the machine's
 // chains, interfaces and name servers, resolves the hosts that stacks may reach, and
@@ -33,8 +34,9 @@ import (
 // Options configure a Firewall.
 type Options struct {
 	// Open lists the hosts, as host:port, that stacks may reach although they are on
-	// this machine or in a range that is not public: package mirrors.
-	Open []string
+	// this machine or in a range that is not public, and Build those that only builds may:
+	// package mirrors.
+	Open, Build []string
 	// Shut returns the hosts, as host:port, that no stack may reach, wherever they are and
 	// whatever is open: the installation's own registry, database and Redis, and the ports
 	// of its nodes' peers. It may be nil.
@@ -55,7 +57,7 @@ type Firewall struct {
 	mu       sync.Mutex
 	here     bool // the engine's networks were seen on this machine
 	families []*family
-	resolved map[string][]netip.Addr // of the hosts in Open, when they last resolved
+	resolved map[string][]netip.Addr // of all hosts, when they last resolved
 }
 
 // New returns a Firewall that has not changed any rules yet; see Apply.
@@ -72,7 +74,7 @@ func (f *Firewall) Apply(ctx context.Context, mail []string) error {
 	if err := f.checkHere(ctx); err != nil {
 		return err
 	}
-	open, shut, nodes := f.endpoints(ctx), f.shut(ctx), f.nodes(ctx)
+	open, build, shut, nodes := f.openTo(ctx, resolvers(resolverFiles), f.opts.Open), f.openTo(ctx, nil, f.opts.Build), f.shut(ctx), f.nodes(ctx)
 	unlock, err := lock()
 	if err != nil {
 		return err
@@ -82,7 +84,7 @@ func (f *Firewall) Apply(ctx context.Context, mail []string) error {
 	if err != nil {
 		return err
 	}
-	want := wanted{open: open, shut: shut, nodes: nodes, mail: intersect(mail, names), present: names, now: time.Now()}
+	want := wanted{open: open, build: build, shut: shut, nodes: nodes, mail: intersect(mail, names), present: names, now: time.Now()}
 	for _, fam := range f.families {
 		changed, err := fam.ensure(ctx, want)
 		if err != nil {

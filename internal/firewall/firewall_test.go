@@ -32,6 +32,13 @@ var routes = []struct {
 	{"a public mail server", "a1", public + ":25", true, false},
 	{"a public submission port over TLS", "a1", public + ":465", true, false},
 	{"a public submission port", "a1", public + ":587", true, false},
+	{"the stack's services, from its builds", "c1", "10.213.0.2:80", true, false},
+	{"another stack, from builds", "c1", "10.213.0.18:80", true, false},
+	{"builds, from the stack's services", "a1", "10.213.0.34:80", true, false},
+	{"the host, from builds", "c1", "192.0.2.1:80", true, false},
+	{"a private address, from builds", "c1", private + ":80", true, false},
+	{"a public address, from builds", "c1", public + ":80", true, true},
+	{"a public mail server, from builds", "c1", public + ":25", true, false},
 	{"the host, to a stack", "host", "10.213.0.2:80", true, true},
 	{"the host, to a private address", "host", private + ":80", true, true},
 	{"the outside, to a stack", "out", "10.213.0.2:80", true, false},
@@ -40,7 +47,7 @@ var routes = []struct {
 
 func TestApply_WallsOffTheStacks(t *testing.T) {
 	m := newMachine(t)
-	for _, name := range []string{"host", "a1", "a2", "b1"} {
+	for _, name := range []string{"host", "a1", "a2", "b1", "c1"} {
 		m.listen(name, "80")
 	}
 	m.listen("out", "80", "443", "25", "465", "587")
@@ -59,6 +66,13 @@ func TestApply_WallsOffTheStacks(t *testing.T) {
 	assert.True(t, m.reaches("a1", public+":25"), "a claimed stack sends mail")
 	assert.False(t, m.reaches("b1", public+":25"), "and no other")
 	assert.NotContains(t, m.rules("iptables-save"), "bthgone")
+	require.NoError(t, m.apply(Options{Build: []string{private + ":443", "192.0.2.1:80"}}, bridgeC))
+	assert.True(t, m.reaches("c1", private+":443"), "a package host is open to builds")
+	assert.False(t, m.reaches("c1", private+":80"), "and no more than its port")
+	assert.True(t, m.reaches("c1", "192.0.2.1:80"), "on the host itself too")
+	assert.False(t, m.reaches("a1", private+":443"), "to builds alone")
+	assert.True(t, m.reaches("c1", mirror+":443"), "what is open to stacks is open to builds")
+	assert.True(t, m.reaches("c1", public+":25"), "the builds of a claimed stack send mail")
 	assert.True(t, m.reaches("a1", public+":443"))
 	shut := Options{
 		Open:  []string{mirror + ":443", mirror + ":80", "192.0.2.1:80"},
@@ -91,6 +105,7 @@ func TestApply_RepairsWhateverIsChanged(t *testing.T) {
 		"iptables -t mangle -F && iptables -t mangle -X",
 		"iptables -t mangle -A BERTH-OPEN -d 10.9.9.9/32 -j ACCEPT",
 		"iptables -t mangle -A BERTH-MAIL -i bthgone -j ACCEPT",
+		"iptables -t mangle -A BERTH-BUILD -d 10.9.9.9/32 -j ACCEPT",
 		"ip6tables -t mangle -F",
 	} {
 		m.sh("host", change)
@@ -200,7 +215,7 @@ func TestShut_RefusesWhatIsOpenedToo(t *testing.T) {
 	shut, err := f.Shut(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, []netip.AddrPort{netip.MustParseAddrPort("10.0.0.9:5000"), netip.MustParseAddrPort("203.0.113.7:5432")}, shut)
-	f.opts.Open = append(f.opts.Open, "10.0.0.9:5000")
+	f.opts.Build = append(f.opts.Build, "10.0.0.9:5000")
 	_, err = f.Shut(t.Context())
-	require.ErrorContains(t, err, "opens 10.0.0.9:5000 to stacks")
+	require.ErrorContains(t, err, "opens 10.0.0.9:5000 to stacks or builds")
 }

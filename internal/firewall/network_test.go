@@ -21,10 +21,11 @@ import (
 	"github.com/berth-host/berth/internal/engine"
 )
 
-// machine is a host with the networks of two stacks and an outside, in network
-// namespaces of the test, which packets do not leave.
+// machine is a host with the networks of two stacks, that of the first one's builds and an
+// outside, in network namespaces of the test, which packets do not leave.
 //
 //	a1, a2 on bthaaaaaaaaaaaa (10.213.0.1/28), b1 on bthbbbbbbbbbbbb (10.213.0.17/28)
+//	c1 on bth_aaaaaaaaaaa (10.213.0.33/28)
 //	out with the addresses that a stack may or may not reach
 type machine struct {
 	t      *testing.T
@@ -34,6 +35,7 @@ type machine struct {
 const (
 	bridgeA = engine.BridgePrefix + "aaaaaaaaaaaa"
 	bridgeB = engine.BridgePrefix + "bbbbbbbbbbbb"
+	bridgeC = engine.BuildBridgePrefix + "aaaaaaaaaaa"
 
 	public   = "192.31.196.7" // of a range that only takes in stray questions to the DNS, and not closed
 	metadata = "169.254.169.254"
@@ -59,7 +61,7 @@ func newMachine(t *testing.T) *machine {
 		}
 	}
 	m := &machine{t: t, prefix: fmt.Sprintf("berth-test-%d-%d-", os.Getpid(), machines.Add(1))}
-	for _, name := range []string{"host", "a1", "a2", "b1", "out"} {
+	for _, name := range []string{"host", "a1", "a2", "b1", "c1", "out"} {
 		m.must("ip netns add " + m.prefix + name)
 		t.Cleanup(func() { m.must("ip netns del " + m.prefix + name) })
 		m.sh(name, "ip link set lo up")
@@ -67,9 +69,11 @@ func newMachine(t *testing.T) *machine {
 	m.sh("host", "sysctl -qw net.ipv4.ip_forward=1 net.bridge.bridge-nf-call-iptables=1")
 	m.bridge(bridgeA, "10.213.0.1/28")
 	m.bridge(bridgeB, "10.213.0.17/28")
+	m.bridge(bridgeC, "10.213.0.33/28")
 	m.plug("a1", bridgeA, "10.213.0.2/28", "10.213.0.1")
 	m.plug("a2", bridgeA, "10.213.0.3/28", "10.213.0.1")
 	m.plug("b1", bridgeB, "10.213.0.18/28", "10.213.0.17")
+	m.plug("c1", bridgeC, "10.213.0.34/28", "10.213.0.33")
 	m.sh("host", "ip addr add fd00:a::1/64 dev "+bridgeA+" nodad")
 	m.sh("a1", "ip addr add fd00:a::2/64 dev eth0 nodad")
 	m.outside()

@@ -19,14 +19,14 @@ var resolverFiles = []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.co
 
 const portDNS = 53
 
-// endpoints returns the addresses that stacks may reach although they would be closed:
-// this machine's DNS servers, and the hosts in Open as they resolve now.
-func (f *Firewall) endpoints(ctx context.Context) []netip.AddrPort {
+// openTo returns the addresses to open although they would be closed: the DNS servers, and
+// the hosts as they resolve now.
+func (f *Firewall) openTo(ctx context.Context, servers []netip.Addr, hosts []string) []netip.AddrPort {
 	var all []netip.AddrPort
-	for _, addr := range resolvers(resolverFiles) {
+	for _, addr := range servers {
 		all = append(all, netip.AddrPortFrom(addr, portDNS))
 	}
-	all = append(all, f.resolveAll(ctx, f.opts.Open)...)
+	all = append(all, f.resolveAll(ctx, hosts)...)
 	own := ownAddresses()
 	all = slices.DeleteFunc(all, func(e netip.AddrPort) bool {
 		return e.Addr().IsLoopback() || !closed(e.Addr()) && !slices.Contains(own, e.Addr())
@@ -81,9 +81,9 @@ func (f *Firewall) Shut(ctx context.Context) ([]netip.AddrPort, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	shut := f.shut(ctx)
-	for _, e := range f.resolveAll(ctx, f.opts.Open) {
+	for _, e := range f.resolveAll(ctx, slices.Concat(f.opts.Open, f.opts.Build)) {
 		if slices.Contains(shut, e) {
-			return nil, fmt.Errorf("BERTH_NETWORK_ALLOW or BERTH_BUILD_ENV_FILE opens %s to stacks, which is the installation's own registry, database, Redis or peer; remove it there", e)
+			return nil, fmt.Errorf("BERTH_NETWORK_ALLOW or BERTH_BUILD_ENV_FILE opens %s to stacks or builds, which is the installation's own registry, database, Redis or peer; remove it there", e)
 		}
 	}
 	return shut, nil

@@ -18,6 +18,7 @@ const (
 	chainInput   = "BERTH-INPUT"   // from stacks to this machine
 	chainForward = "BERTH-FORWARD" // through this machine from stacks, or to them
 	chainOpen    = "BERTH-OPEN"    // what the operator lets stacks reach
+	chainBuild   = "BERTH-BUILD"   // what is open to builds as well
 	chainMail    = "BERTH-MAIL"    // stacks that may send mail
 	chainShut    = "BERTH-SHUT"    // what no stack may reach, whatever is open
 	chainNodes   = "BERTH-NODES"   // the installation's machines, but for what is open
@@ -36,6 +37,7 @@ const (
 	answers    = "-m conntrack --ctstate RELATED,ESTABLISHED -j RETURN"
 	sameBridge = "-m physdev --physdev-is-bridged -j RETURN"
 	mailPorts  = "-p tcp -m multiport --dports 25,465,587"
+	fromBuilds = "-i " + engine.BuildBridgePrefix + "+ -j " + chainBuild
 )
 
 // rules maps a chain to its rules, in order.
@@ -48,6 +50,7 @@ func rules4() rules {
 		answers,
 		"-o " + engine.BridgePrefix + "+ -j DROP", // other stacks; and whoever is not this machine, to stacks
 		"-j " + chainShut,
+		fromBuilds,
 		"-j " + chainOpen,
 		"-j " + chainNodes,
 		"-m conntrack --ctstate DNAT -j DROP", // published ports of this machine's other containers
@@ -56,7 +59,7 @@ func rules4() rules {
 		forward = append(forward, "-d "+r+" -j DROP")
 	}
 	forward = append(forward, mailPorts+" -j "+chainMail, mailPorts+" -j DROP")
-	return hooked([]string{answers, "-j " + chainShut, "-j " + chainOpen, "-j DROP"}, forward)
+	return hooked([]string{answers, "-j " + chainShut, fromBuilds, "-j " + chainOpen, "-j DROP"}, forward)
 }
 
 // rules6 returns the fixed rules for IPv6, which stacks' networks do not have.
@@ -79,6 +82,7 @@ func hooked(input, forward []string) rules {
 // wanted describes the chains that all installations fill.
 type wanted struct {
 	open    []netip.AddrPort
+	build   []netip.AddrPort
 	shut    []netip.AddrPort
 	nodes   []netip.Addr
 	mail    []string // interfaces of stacks that may send mail
@@ -86,7 +90,7 @@ type wanted struct {
 	now     time.Time
 }
 
-// lease is how long a rule of chainOpen, chainShut or chainNodes lasts unless it is renewed,
+// lease is how long a rule of these chains, except chainMail, lasts unless it is renewed,
 // since no other installation knows when one is gone or a host has moved. It is renewed when
 // half of it has passed.
 const lease = time.Hour
@@ -96,6 +100,11 @@ var leased = regexp.MustCompile(`^(.*) -m comment --comment "berth until (\d+)" 
 // openChanges returns the lines that turn chainOpen into what is wanted.
 func (w wanted) openChanges(found []string) []string {
 	return w.leasedChanges(chainOpen, "ACCEPT", ports(w.open), found)
+}
+
+// buildChanges returns the lines that turn chainBuild into what is wanted.
+func (w wanted) buildChanges(found []string) []string {
+	return w.leasedChanges(chainBuild, "ACCEPT", ports(w.build), found)
 }
 
 // shutChanges returns the lines that turn chainShut into what is wanted.

@@ -11,14 +11,11 @@ import (
 	"strings"
 )
 
-// openHosts returns the hosts, as host:port, that stacks may reach wherever they are:
-// those of BERTH_NETWORK_ALLOW, and those in the variables for builds.
-func (c *Config) openHosts() ([]string, error) {
+// buildHosts returns the hosts, as host:port, that builds may reach wherever they are: those
+// in the variables for builds.
+func (c *Config) buildHosts() ([]string, error) {
 	env, err := c.buildEnv()
-	if err != nil {
-		return nil, err
-	}
-	return append(slices.Clone(c.NetworkAllow), urlHosts(env)...), nil
+	return urlHosts(env), err
 }
 
 // packageHosts returns each variable for builds that holds addresses, with their hosts:

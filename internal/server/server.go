@@ -374,11 +374,11 @@ func (s *Server) checkAround(ctx context.Context) error {
 
 // newAdmission returns the gate of the installation with the id instance.
 func (s *Server) newAdmission(instance string) (*admission.Gate, error) {
-	open, err := s.cfg.openHosts()
+	build, err := s.cfg.buildHosts()
 	if err != nil {
 		return nil, err
 	}
-	s.firewall = firewall.New(firewall.Options{Open: open, Shut: s.shutHosts, Nodes: s.nodeHosts, Bridges: s.engine.Bridges, Log: s.log})
+	s.firewall = firewall.New(firewall.Options{Open: s.cfg.NetworkAllow, Build: build, Shut: s.shutHosts, Nodes: s.nodeHosts, Bridges: s.engine.Bridges, Log: s.log})
 	return admission.New(admission.Config{
 		Instance:       instance,
 		Stacks:         s.store.All,
