@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -197,6 +198,52 @@ func TestIsolation_PackageHostsAreOpenToBuildsAlone(t *testing.T) {
 	require.Equal(t, "silence", dial(outsidePackages+":443"))
 	require.Equal(t, "ok", dial(outsidePackages+":80"), "the operator opens it to stacks, too")
 	h.keeps(t, st, "container web-g1", "image web", "volume web-data", "network g1")
+}
+
+// The figures are those of docs/security.md, "Network".
+func TestIsolation_ConnectionsOfAStackAreBounded(t *testing.T) {
+	t.Parallel()
+	e := startEngine(t, "") // which has no other connections, and no earlier ones
+	newOutside(t, e)
+	h := start(t, on(e))
+	source := manifest(`services: [{name: web, runtime: node, install: "", build: "chmod +x probe", start: ./probe serve}, {name: api, runtime: node, install: "", build: "chmod +x probe", start: ./probe serve}]`)
+	greedy, neighbour := h.live(t, probe(t), source), h.live(t, probe(t), source)
+	ask := func(st *Stack, query string) string { return h.get(t, st.url("web", query)).body }
+
+	begun := time.Now()
+	require.Equal(t, "ok", ask(greedy, "/flood?times=25000&to="+outsidePublic+":9"))
+	held, took := h.connections(t, greedy, outsidePublic), time.Since(begun)
+	require.Greater(t, held, 4000, "those at once are let through")
+	require.LessOrEqual(t, held, 5000+100*(int(took.Seconds())+1), "in %s", took)
+
+	require.Equal(t, "ok", ask(neighbour, "/network?to="+outsidePublic+":80"), "another stack is not held back")
+	require.Equal(t, "ok", ask(greedy, "/network?to=api:8080"), "what stays in the stack is not held back")
+	require.Equal(t, "ok", ask(greedy, "/flood?times=10000&to=api:9"))
+	for _, n := range h.inspect(t, greedy, "api").NetworkSettings.Networks {
+		require.Zero(t, h.connections(t, greedy, n.IPAddress), "and not counted")
+	}
+	eventually(t, "the stack opens connections again", func() error {
+		if got := ask(greedy, "/network?to="+outsidePublic+":80"); got != "ok" {
+			return fmt.Errorf("%s", got)
+		}
+		return nil
+	})
+}
+
+// connections returns how many connections of a stack's service web to a place the kernel has
+// in its table.
+func (h *Host) connections(t *testing.T, st *Stack, to string) int {
+	t.Helper()
+	var text []byte
+	require.NoError(t, h.engine.inside(func() (err error) {
+		text, err = os.ReadFile("/proc/thread-self/net/nf_conntrack")
+		return err
+	}))
+	count := 0
+	for _, n := range h.inspect(t, st, "web").NetworkSettings.Networks {
+		count += strings.Count(string(text), " src="+n.IPAddress+" dst="+to+" ")
+	}
+	return count
 }
 
 // inside are targets that are not there when they are seen from the host.

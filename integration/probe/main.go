@@ -71,6 +71,14 @@ func serve() {
 	http.HandleFunc("/network", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, dial(r.URL.Query().Get("to")))
 	})
+	http.HandleFunc("/flood", func(w http.ResponseWriter, r *http.Request) {
+		times, err := strconv.Atoi(r.URL.Query().Get("times"))
+		if err != nil {
+			http.Error(w, "say to=… and times=…", http.StatusBadRequest)
+			return
+		}
+		fmt.Fprint(w, sendFromMany(r.URL.Query().Get("to"), times))
+	})
 	http.HandleFunc("/exhaust", func(w http.ResponseWriter, r *http.Request) {
 		limit, err := time.ParseDuration(r.URL.Query().Get("for"))
 		least, notNumber := strconv.Atoi(r.URL.Query().Get("least"))

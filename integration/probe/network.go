@@ -67,6 +67,21 @@ func send(address string) string {
 	return netOutcome(err)
 }
 
+// sendFromMany sends so many datagrams, each from a port of its own.
+func sendFromMany(address string, times int) string {
+	for range times {
+		conn, err := net.Dial("udp", address)
+		if err != nil {
+			return netOutcome(err)
+		}
+		_, err = conn.Write([]byte("hello"))
+		if err = errors.Join(err, conn.Close()); err != nil {
+			return netOutcome(err)
+		}
+	}
+	return "ok"
+}
+
 // lookUp resolves a name.
 func lookUp(host string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*silence)

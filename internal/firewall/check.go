@@ -2,7 +2,6 @@ package firewall
 
 import (
 	"context"
-	"strings"
 )
 
 // Check reports whether the rules that isolate stacks are in place. It changes none: the
@@ -31,7 +30,6 @@ func (f *family) check(ctx context.Context) (inPlace bool, err error) {
 	if err != nil || f.inPlace(found) {
 		return err == nil, err
 	}
-	script := "*mangle\n" + strings.Join(f.set(found), "\n") + "\nCOMMIT\n"
-	_, err = runProgram(ctx, script, f.restore, "--noflush", "--test", "--wait", "10")
+	_, err = runProgram(ctx, f.script(f.set(found)), f.restore, "--noflush", "--test", "--wait", "10")
 	return false, err
 }

@@ -13,11 +13,13 @@ import (
 	"time"
 )
 
-// family holds the rules of IPv4 or IPv6.
+// family holds the rules of IPv4 or IPv6 in one table.
 type family struct {
 	save, restore string // programs
+	table         string
 	fixed         rules
-	shared        []string // chains that all installations fill
+	// shared returns, by the chain, what changes those that all installations fill.
+	shared map[string]func(wanted, []string) []string
 	// taken are the fixed rules as the program prints them: releases of iptables may
 	// print the same rule differently.
 	taken rules
@@ -25,12 +27,21 @@ type family struct {
 
 // families returns the families that this machine has.
 func families() []*family {
-	all := []*family{{
-		save: "iptables-save", restore: "iptables-restore",
-		fixed: rules4(), taken: rules4(), shared: []string{chainOpen, chainBuild, chainMail, chainShut, chainNodes},
-	}}
+	all := []*family{
+		{
+			save: "iptables-save", restore: "iptables-restore", table: "mangle", fixed: rules4(), taken: rules4(),
+			shared: map[string]func(wanted, []string) []string{
+				chainOpen: wanted.openChanges, chainBuild: wanted.buildChanges, chainMail: wanted.mailChanges,
+				chainShut: wanted.shutChanges, chainNodes: wanted.nodesChanges,
+			},
+		},
+		{
+			save: "iptables-save", restore: "iptables-restore", table: "raw", fixed: rulesRaw(), taken: rulesRaw(),
+			shared: map[string]func(wanted, []string) []string{chainWithin: wanted.withinChanges},
+		},
+	}
 	if _, err := os.Stat("/proc/net/if_inet6"); err == nil {
-		all = append(all, &family{save: "ip6tables-save", restore: "ip6tables-restore", fixed: rules6(), taken: rules6()})
+		all = append(all, &family{save: "ip6tables-save", restore: "ip6tables-restore", table: "mangle", fixed: rules6(), taken: rules6()})
 	}
 	return all
 }
@@ -50,14 +61,13 @@ func (f *family) ensure(ctx context.Context, want wanted) (changed bool, err err
 	if len(lines) == 0 {
 		return false, nil
 	}
-	script := "*mangle\n" + strings.Join(lines, "\n") + "\nCOMMIT\n"
-	if _, err := runProgram(ctx, script, f.restore, "--noflush", "--wait", "10"); err != nil || !changed {
+	if _, err := runProgram(ctx, f.script(lines), f.restore, "--noflush", "--wait", "10"); err != nil || !changed {
 		return false, err
 	}
 	if found, err = f.read(ctx); err != nil {
 		return false, err
 	}
-	f.taken = rules{chainInput: found[chainInput], chainForward: found[chainForward]}
+	f.taken = found
 	if !f.inPlace(found) {
 		return false, fmt.Errorf("firewall: %s took the rules, but %s does not show them", f.restore, f.save)
 	}
@@ -65,8 +75,13 @@ func (f *family) ensure(ctx context.Context, want wanted) (changed bool, err err
 }
 
 func (f *family) read(ctx context.Context) (rules, error) {
-	text, err := runProgram(ctx, "", f.save, "-t", "mangle")
+	text, err := runProgram(ctx, "", f.save, "-t", f.table)
 	return parse(text), err
+}
+
+// script returns the input of restore with these lines.
+func (f *family) script(lines []string) string {
+	return "*" + f.table + "\n" + strings.Join(lines, "\n") + "\nCOMMIT\n"
 }
 
 // inPlace reports whether exactly the fixed rules are there, and the kernel's own
@@ -80,7 +95,12 @@ func (f *family) inPlace(found rules) bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(f.shared, func(chain string) bool { _, there := found[chain]; return !there })
+	for chain := range f.shared {
+		if _, there := found[chain]; !there {
+			return false
+		}
+	}
+	return true
 }
 
 // missing returns the rules that one of the kernel's own chains lacks.
@@ -91,7 +111,7 @@ func (f *family) missing(found rules, chain string) []string {
 // set returns the lines that set the fixed rules: declaring a chain empties it.
 func (f *family) set(found rules) []string {
 	var declare, add []string
-	for _, chain := range f.shared {
+	for chain := range f.shared {
 		if _, there := found[chain]; !there {
 			declare = append(declare, ":"+chain+" - [0:0]")
 		}
@@ -113,10 +133,11 @@ func (f *family) set(found rules) []string {
 
 // sharedChanges returns the lines for the chains that all installations fill.
 func (f *family) sharedChanges(found rules, want wanted) []string {
-	if len(f.shared) == 0 {
-		return nil
+	var lines []string
+	for chain, changes := range f.shared {
+		lines = append(lines, changes(want, found[chain])...)
 	}
-	return slices.Concat(want.shutChanges(found[chainShut]), want.openChanges(found[chainOpen]), want.buildChanges(found[chainBuild]), want.nodesChanges(found[chainNodes]), want.mailChanges(found[chainMail]))
+	return lines
 }
 
 func ours(chain string) bool { return strings.HasPrefix(chain, "BERTH-") }

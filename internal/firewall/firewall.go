@@ -13,6 +13,10 @@
 // the database and Redis of an installation, and its nodes. The interfaces of builds have the
 // longer prefix engine.BuildBridgePrefix.
 //
+// New connections that lead out of a network are limited for each network, by a rate. Those
+// that the host opens to stacks are not, and neither are those within a network, of which a chain
+// in the table raw keeps the kernel from counting any.
+//
 // Code in this package changes these chains and nothing else. It reads the machine's
 // chains, interfaces and name servers, resolves the hosts that stacks may reach, and
 // locks the network namespace while it changes rules.
@@ -37,6 +41,8 @@ type Options struct {
 	// this machine or in a range that is not public, and Build those that only builds may:
 	// package mirrors.
 	Open, Build []string
+	// Pool has the networks of the installation's stacks. It may be the zero Prefix.
+	Pool netip.Prefix
 	// Shut returns the hosts, as host:port, that no stack may reach, wherever they are and
 	// whatever is open: the installation's own registry, database and Redis, and the ports
 	// of its nodes' peers. It may be nil.
@@ -84,7 +90,7 @@ func (f *Firewall) Apply(ctx context.Context, mail []string) error {
 	if err != nil {
 		return err
 	}
-	want := wanted{open: open, build: build, shut: shut, nodes: nodes, mail: intersect(mail, names), present: names, now: time.Now()}
+	want := wanted{open: open, build: build, shut: shut, nodes: nodes, pool: f.opts.Pool, mail: intersect(mail, names), present: names, now: time.Now()}
 	for _, fam := range f.families {
 		changed, err := fam.ensure(ctx, want)
 		if err != nil {

@@ -105,7 +105,11 @@ func TestApply_RepairsWhateverIsChanged(t *testing.T) {
 		"iptables -t mangle -F && iptables -t mangle -X",
 		"iptables -t mangle -A BERTH-OPEN -d 10.9.9.9/32 -j ACCEPT",
 		"iptables -t mangle -A BERTH-MAIL -i bthgone -j ACCEPT",
+		"iptables -t mangle -F BERTH-RATE",
 		"iptables -t mangle -A BERTH-BUILD -d 10.9.9.9/32 -j ACCEPT",
+		"iptables -t raw -F",
+		"iptables -t raw -F && iptables -t raw -X",
+		"iptables -t raw -A BERTH-WITHIN -j CT --notrack",
 		"ip6tables -t mangle -F",
 	} {
 		m.sh("host", change)
@@ -113,6 +117,35 @@ func TestApply_RepairsWhateverIsChanged(t *testing.T) {
 		assert.ElementsMatch(t, strings.Split(whole, "\n"), strings.Split(m.rules("iptables-save"), "\n"), change)
 		assert.ElementsMatch(t, strings.Split(whole6, "\n"), strings.Split(m.rules("ip6tables-save"), "\n"), change)
 	}
+}
+
+// The limits are those that docs/security.md promises.
+func TestApply_BoundsTheConnectionsOfANetwork(t *testing.T) {
+	m := newMachine(t)
+	for _, name := range []string{"a1", "a2"} {
+		m.listen(name, "80")
+	}
+	m.listen("out", "80")
+	require.NoError(t, m.apply(Options{}))
+	before := m.connections()
+	m.flood("a1", "10.213.0.3:9", 2*rateBurst)
+	assert.LessOrEqual(t, m.connections(), before+10, "what stays in a network is not counted, though the kernels may have said something")
+
+	took := m.flood("a1", public+":9", 5*rateBurst)
+	held := m.connections() - before
+	assert.GreaterOrEqual(t, held, rateBurst*9/10, "those at once are let through")
+	assert.LessOrEqual(t, held, rateBurst+ratePerSecond*(int(took.Seconds())+1))
+	assert.Less(t, held, 5*rateBurst)
+	assert.True(t, m.reaches("b1", public+":80"), "another stack is not held back")
+	assert.True(t, m.reaches("c1", public+":80"), "and neither are builds")
+	assert.True(t, m.reaches("host", "10.213.0.2:80"), "the host reaches the stack")
+	assert.True(t, m.reaches("a1", "10.213.0.3:80"), "and so does the stack itself")
+
+	require.NoError(t, m.apply(Options{Open: []string{mirror + ":443"}}))
+	held = m.connections()
+	took = m.flood("a1", public+":9", 2*rateBurst)
+	assert.LessOrEqual(t, m.connections()-held, ratePerSecond*(int(took.Seconds())+3), "putting rules right does not begin the count anew")
+	require.Eventually(t, func() bool { return m.reaches("a1", public+":80") }, 10*time.Second, time.Millisecond, "the stack is served again")
 }
 
 func TestApply_LeavesOthersRulesAlone(t *testing.T) {

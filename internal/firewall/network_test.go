@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -170,6 +172,7 @@ func (m *machine) reaches(namespace, addr string) bool {
 // apply runs Apply of a new Firewall on the host.
 func (m *machine) apply(opts Options, mail ...string) error {
 	opts.Log = slog.New(slog.DiscardHandler)
+	opts.Pool = netip.MustParsePrefix("10.213.0.0/16")
 	if opts.Bridges == nil {
 		opts.Bridges = func(context.Context) ([]string, error) { return []string{bridgeA}, nil }
 	}
@@ -178,13 +181,51 @@ func (m *machine) apply(opts Options, mail ...string) error {
 
 var leaseEnd = regexp.MustCompile(`until \d+`)
 
+// flood sends a datagram from each of so many ports in a namespace, and returns how long that
+// took.
+func (m *machine) flood(namespace, addr string, ports int) time.Duration {
+	m.t.Helper()
+	begun := time.Now()
+	require.NoError(m.t, m.in(namespace, func() error {
+		for range ports {
+			conn, err := net.Dial("udp", addr)
+			if err != nil {
+				return err
+			}
+			_, err = conn.Write([]byte("x"))
+			if err = errors.Join(err, conn.Close()); err != nil && !errors.Is(err, unix.ECONNREFUSED) {
+				return err
+			}
+		}
+		return nil
+	}))
+	return time.Since(begun)
+}
+
+// connections returns how many connections the kernel's table of the host has.
+func (m *machine) connections() int {
+	m.t.Helper()
+	var text []byte
+	require.NoError(m.t, m.in("host", func() (err error) {
+		text, err = os.ReadFile("/proc/thread-self/net/stat/nf_conntrack")
+		return err
+	}))
+	fields := strings.Fields(strings.SplitN(string(text), "\n", 3)[1])
+	count, err := strconv.ParseInt(fields[0], 16, 64)
+	require.NoError(m.t, err)
+	return int(count)
+}
+
 // rules returns the output of iptables-save, or ip6tables-save, on the host, without
 // times.
 func (m *machine) rules(program string) string {
 	m.t.Helper()
 	var out []byte
 	require.NoError(m.t, m.in("host", func() (err error) {
-		out, err = exec.Command(program, "-t", "mangle").Output()
+		for _, table := range []string{"mangle", "raw"} {
+			text, failed := exec.Command(program, "-t", table).Output()
+			out, err = append(out, text...), errors.Join(err, failed)
+		}
 		return err
 	}))
 	var lines []string

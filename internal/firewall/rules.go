@@ -12,17 +12,22 @@ import (
 	"github.com/berth-host/berth/internal/engine"
 )
 
-// The chains, in the table mangle. INPUT and FORWARD lead to the first two, which
+// The chains in the table mangle. INPUT and FORWARD lead to the first two. These and chainRate
 // are fixed; all installations fill the others.
 const (
 	chainInput   = "BERTH-INPUT"   // from stacks to this machine
 	chainForward = "BERTH-FORWARD" // through this machine from stacks, or to them
+	chainRate    = "BERTH-RATE"    // new connections of stacks, which are limited
 	chainOpen    = "BERTH-OPEN"    // what the operator lets stacks reach
 	chainBuild   = "BERTH-BUILD"   // what is open to builds as well
 	chainMail    = "BERTH-MAIL"    // stacks that may send mail
 	chainShut    = "BERTH-SHUT"    // what no stack may reach, whatever is open
 	chainNodes   = "BERTH-NODES"   // the installation's machines, but for what is open
 )
+
+// chainWithin, in the table raw, has what stays within the pool of an installation's networks.
+// PREROUTING leads to it.
+const chainWithin = "BERTH-WITHIN"
 
 // closedRanges are the addresses that are not public: this network, private, providers'
 // own networks, loopback, link-local with the metadata services, protocol assignments,
@@ -37,8 +42,26 @@ const (
 	answers    = "-m conntrack --ctstate RELATED,ESTABLISHED -j RETURN"
 	sameBridge = "-m physdev --physdev-is-bridged -j RETURN"
 	mailPorts  = "-p tcp -m multiport --dports 25,465,587"
+	newOnes    = "-m conntrack ! --ctstatus CONFIRMED -j " + chainRate // connections that the kernel's table does not have yet
+	fromStacks = "-i " + engine.BridgePrefix + "+"
 	fromBuilds = "-i " + engine.BuildBridgePrefix + "+ -j " + chainBuild
 )
+
+// A network may open ratePerSecond connections, and rateBurst at once after a pause. The
+// kernel counts them in a hash table by the network's address, so that a packet costs the same
+// however many stacks and connections there are. An entry of that table lasts for longer
+// than it takes to have the whole burst again. Its name has the figures, since the kernel
+// keeps those of a table whose name it knows. A packet that is dropped takes no entry in the
+// table of connections; docs/security.md says what bound on these follows.
+const (
+	ratePerSecond = 100
+	rateBurst     = 5000
+	rateLasts     = 2 * rateBurst / ratePerSecond * time.Second
+	rateBits      = 28 // of a generation's network; a larger one counts as several
+)
+
+var tooFast = fmt.Sprintf("-m hashlimit --hashlimit-above %[1]d/sec --hashlimit-burst %[2]d --hashlimit-mode srcip --hashlimit-name berth-%[1]d-%[2]d --hashlimit-htable-expire %[3]d --hashlimit-srcmask %[4]d -j DROP",
+	ratePerSecond, rateBurst, rateLasts.Milliseconds(), rateBits)
 
 // rules maps a chain to its rules, in order.
 type rules map[string][]string
@@ -46,8 +69,9 @@ type rules map[string][]string
 // rules4 returns the fixed rules for IPv4.
 func rules4() rules {
 	forward := []string{
-		sameBridge, // what stays in one network
 		answers,
+		fromStacks + " " + newOnes,
+		sameBridge, // what stays in one network
 		"-o " + engine.BridgePrefix + "+ -j DROP", // other stacks; and whoever is not this machine, to stacks
 		"-j " + chainShut,
 		fromBuilds,
@@ -59,7 +83,14 @@ func rules4() rules {
 		forward = append(forward, "-d "+r+" -j DROP")
 	}
 	forward = append(forward, mailPorts+" -j "+chainMail, mailPorts+" -j DROP")
-	return hooked([]string{answers, "-j " + chainShut, fromBuilds, "-j " + chainOpen, "-j DROP"}, forward)
+	all := hooked([]string{answers, newOnes, "-j " + chainShut, fromBuilds, "-j " + chainOpen, "-j DROP"}, forward)
+	all[chainRate] = []string{tooFast}
+	return all
+}
+
+// rulesRaw returns the fixed rules for IPv4 in the table raw.
+func rulesRaw() rules {
+	return rules{"PREROUTING": {fromStacks + " -j " + chainWithin}}
 }
 
 // rules6 returns the fixed rules for IPv6, which stacks' networks do not have.
@@ -70,12 +101,11 @@ func rules6() rules {
 // hooked returns the rules of the fixed chains with those of the kernel's own chains that
 // lead to them.
 func hooked(input, forward []string) rules {
-	const stacks = engine.BridgePrefix + "+"
 	return rules{
 		chainInput:   input,
 		chainForward: forward,
-		"INPUT":      {"-i " + stacks + " -j " + chainInput},
-		"FORWARD":    {"-i " + stacks + " -j " + chainForward, "-o " + stacks + " -j " + chainForward},
+		"INPUT":      {fromStacks + " -j " + chainInput},
+		"FORWARD":    {fromStacks + " -j " + chainForward, "-o " + engine.BridgePrefix + "+ -j " + chainForward},
 	}
 }
 
@@ -85,17 +115,18 @@ type wanted struct {
 	build   []netip.AddrPort
 	shut    []netip.AddrPort
 	nodes   []netip.Addr
+	pool    netip.Prefix
 	mail    []string // interfaces of stacks that may send mail
 	present []string // all interfaces there are
 	now     time.Time
 }
 
-// lease is how long a rule of these chains, except chainMail, lasts unless it is renewed,
-// since no other installation knows when one is gone or a host has moved. It is renewed when
-// half of it has passed.
+// lease is how long a rule that an installation adds, except to chainMail, lasts unless it is
+// renewed, since no other installation knows when one is gone or a host has moved. It is
+// renewed when half of it has passed.
 const lease = time.Hour
 
-var leased = regexp.MustCompile(`^(.*) -m comment --comment "berth until (\d+)" -j (?:ACCEPT|DROP)$`)
+var leased = regexp.MustCompile(`^(.*) -m comment --comment "berth until (\d+)" -j (?:ACCEPT|DROP|CT --notrack)$`)
 
 // openChanges returns the lines that turn chainOpen into what is wanted.
 func (w wanted) openChanges(found []string) []string {
@@ -119,6 +150,17 @@ func (w wanted) nodesChanges(found []string) []string {
 		keep[fmt.Sprintf("-d %s/32", addr)] = true
 	}
 	return w.leasedChanges(chainNodes, "DROP", keep, found)
+}
+
+// withinChanges returns the lines that turn chainWithin into what is wanted. The kernel keeps
+// no entry in its table of connections for what it leads on within a network: such
+// connections need no limit. What a stack answers to this machine is not among it.
+func (w wanted) withinChanges(found []string) []string {
+	keep := map[string]bool{}
+	if w.pool.IsValid() {
+		keep[fmt.Sprintf("-s %[1]s -d %[1]s -m addrtype ! --dst-type LOCAL", w.pool.Masked())] = true
+	}
+	return w.leasedChanges(chainWithin, "CT --notrack", keep, found)
 }
 
 // ports returns the matches of rules for endpoints.

@@ -378,7 +378,7 @@ func (s *Server) newAdmission(instance string) (*admission.Gate, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.firewall = firewall.New(firewall.Options{Open: s.cfg.NetworkAllow, Build: build, Shut: s.shutHosts, Nodes: s.nodeHosts, Bridges: s.engine.Bridges, Log: s.log})
+	s.firewall = firewall.New(firewall.Options{Open: s.cfg.NetworkAllow, Build: build, Pool: s.cfg.NetworkPool, Shut: s.shutHosts, Nodes: s.nodeHosts, Bridges: s.engine.Bridges, Log: s.log})
 	return admission.New(admission.Config{
 		Instance:       instance,
 		Stacks:         s.store.All,
