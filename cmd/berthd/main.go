@@ -11,8 +11,10 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/berth-host/berth/internal/manpage"
+	"github.com/berth-host/berth/internal/reload"
 	"github.com/berth-host/berth/internal/server"
 )
 
@@ -87,11 +89,27 @@ func serve(cmd *cobra.Command, config server.Config, _ []string) error {
 	if os.Getenv("GOGC") == "" {
 		boundHeap()
 	}
-	s, err := server.New(cmd.Context(), config, log)
+	program, err := reload.Current()
+	if err != nil {
+		return fmt.Errorf("find the program that runs: %w", err)
+	}
+	before, err := reload.FromEnvironment()
 	if err != nil {
 		return err
 	}
-	return s.Run(cmd.Context())
+	flags := changedFlags(cmd)
+	return server.Serve(cmd.Context(), config, server.Program{
+		Path:   program,
+		Args:   append([]string{"serve"}, flags...),
+		Check:  append([]string{"config"}, flags...),
+		Before: before,
+	}, log)
+}
+
+// changedFlags returns the flags that a command was given.
+func changedFlags(cmd *cobra.Command) (flags []string) {
+	cmd.Flags().Visit(func(f *pflag.Flag) { flags = append(flags, "--"+f.Name+"="+f.Value.String()) })
+	return flags
 }
 
 func configCommand() *cobra.Command {

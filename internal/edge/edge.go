@@ -73,6 +73,7 @@ type edge struct {
 	cfg     Config // with BaseHost in lower case
 	suffix  string // "." and the apps domain
 	leaving atomic.Bool
+	next    atomic.Pointer[http.Handler] // answers every request; nil for nobody
 }
 
 func newEdge(cfg Config) *edge {
@@ -95,6 +96,11 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.Header[wire.HeaderRequestID] = []string{id}
 	w.Header()[wire.HeaderRequestID] = []string{id}
 	host, where, fault := e.route(r, trusted)
+	if next := e.next.Load(); next != nil && where != refused {
+		w.Header()["Connection"] = []string{"close"}
+		(*next).ServeHTTP(w, trackBody(r, r.WithContext(proxy.WithCaller(r.Context(), who)), c))
+		return
+	}
 	if where == toService && c != nil {
 		var end func()
 		w, who.Watch, end = c.srv.stalls.watch(w, r, c)

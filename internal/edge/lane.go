@@ -159,7 +159,7 @@ func (l *lane) next() step {
 			return handOver
 		}
 		host, valid := parseHost(l.req.Host)
-		if !valid || l.srv.edge.split(host) != toService || l.isBanned() {
+		if !valid || l.srv.edge.next.Load() != nil || l.srv.edge.split(host) != toService || l.isBanned() {
 			return handOver
 		}
 		var ok bool

@@ -58,6 +58,16 @@ func (s *lanes) add(l *lane) bool {
 	return true
 }
 
+// count returns how many lanes there are. The lanes may be nil.
+func (s *lanes) count() int {
+	if s == nil {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.all)
+}
+
 func (s *lanes) remove(l *lane) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,6 +20,7 @@ type Server struct {
 	stalls    *stalls
 	lanes     *lanes                   // nil for all connections with net/http
 	listening atomic.Pointer[acceptor] // nil before Serve, and without TLS and lanes
+	conns     atomic.Int64             // open ones with net/http that are not upgraded
 	lingering sync.WaitGroup           // connections that read the rest of an upload
 }
 
@@ -44,10 +45,10 @@ func NewServer(cfg Config) *Server {
 			MaxHeaderBytes:               headLimit(cfg),
 			DisableGeneralOptionsHandler: true, // OPTIONS * is for the API or the service
 			ConnContext:                  withConn,
-			ConnState:                    connState,
 			ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		},
 	}
+	s.http.ConnState = s.connState
 	if cfg.FastLane && cfg.Peers == nil {
 		s.lanes = &lanes{srv: s, all: map[*lane]struct{}{}, none: make(chan struct{})}
 	}
@@ -63,9 +64,15 @@ func headLimit(cfg Config) int {
 	return maxHead
 }
 
-// connState resets a connection for its next request, lets an upgraded connection pass
-// unchanged, and ends the watch over exchanges.
-func connState(nc net.Conn, state http.ConnState) {
+// connState counts connections, resets one for its next request, lets an upgraded connection
+// pass unchanged, and ends the watch over exchanges.
+func (s *Server) connState(nc net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		s.conns.Add(1)
+	case http.StateClosed, http.StateHijacked:
+		s.conns.Add(-1)
+	}
 	c := unwrap(nc)
 	if c == nil {
 		return
@@ -102,6 +109,29 @@ func (s *Server) Serve(l net.Listener) error {
 // Leave makes each connection end with its next answer, so that hardly any is in use
 // when Shutdown closes what is idle.
 func (s *Server) Leave() { s.edge.leaving.Store(true) }
+
+// PassOn makes a handler answer every request from now on, each connection of which ends with
+// its next answer. It gets the sender as proxy.CallerOf returns it.
+func (s *Server) PassOn(to http.Handler) {
+	s.edge.next.Store(&to)
+	s.Leave()
+}
+
+// finishedEvery is how often Finish looks for open connections.
+const finishedEvery = 50 * time.Millisecond
+
+// Finish waits until the connections have ended that are not upgraded, or ctx ends. It closes
+// none: unlike with Shutdown, one that waits for a request still gets the answer. The
+// listener must be closed, and Leave or PassOn have been called.
+func (s *Server) Finish(ctx context.Context) {
+	for s.conns.Load() > 0 || s.lanes.count() > 0 {
+		select {
+		case <-time.After(finishedEvery):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
 
 // Shutdown stops listening and waits for the open requests, or for ctx. It does not
 // wait for upgraded connections; see proxy.Routes.Drain.

@@ -42,7 +42,7 @@ func (g *Gate) Admit(r *http.Request) (exchange.Caller, http.Handler) {
 		return exchange.Caller{}, g.calls
 	}
 	who, ok := carried(r.Header)
-	if !ok {
+	if !ok || who.Hops > proxy.MaxHops {
 		return who, refuse(http.StatusBadRequest, "the request does not say of whom and how often it was forwarded, as the nodes' protocol demands")
 	}
 	return who, nil
@@ -67,7 +67,7 @@ func carried(h http.Header) (who exchange.Caller, ok bool) {
 	hops, err := strconv.Atoi(h.Get(wire.HeaderHops))
 	who = exchange.Caller{IP: h.Get(wire.HeaderCallerIP), Proto: h.Get(wire.HeaderCallerProto), Hops: hops}
 	_, noIP := netip.ParseAddr(who.IP)
-	return who, err == nil && hops >= 1 && hops <= proxy.MaxHops && noIP == nil && (who.Proto == "http" || who.Proto == "https")
+	return who, err == nil && hops >= 1 && noIP == nil && (who.Proto == "http" || who.Proto == "https")
 }
 
 // refuse returns a handler that answers with a JSON object that has the single field

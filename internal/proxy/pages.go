@@ -64,6 +64,13 @@ var cutOffPage = page{
 	detail: "the node that runs this stack broke off before it answered; look whether the request took effect, then try again", retry: true,
 }
 
+// replacedPage is for a process that took a request of the one before and then broke off: it
+// may have begun.
+var replacedPage = page{
+	status: http.StatusBadGateway, title: "The server broke off",
+	detail: "the server is being replaced and broke off before it answered; look whether the request took effect, then try again", retry: true,
+}
+
 func awayPage(node string) page {
 	return page{
 		status: http.StatusBadGateway, title: "The stack's node does not answer",

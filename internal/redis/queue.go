@@ -63,6 +63,19 @@ func (q *Queue) Take(ctx context.Context, now time.Time) (due []string, next tim
 	return due, q.next()
 }
 
+// Waiting returns what the process has added and not taken, with the times when it is due.
+func (q *Queue) Waiting() map[string]time.Time {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	waiting := map[string]time.Time{}
+	for _, b := range q.batches {
+		for _, member := range b.members {
+			waiting[member] = b.end
+		}
+	}
+	return waiting
+}
+
 // remember records a member and returns the key of its batch: that of the slot that
 // ends when it is due or next after that.
 func (q *Queue) remember(member string, due time.Time) (key string) {

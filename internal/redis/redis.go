@@ -45,6 +45,9 @@ type Client struct {
 	away     atomic.Bool
 	stop     context.CancelFunc
 	done     sync.WaitGroup
+
+	windows  []*Window // that were made, before any is used
+	recalled Hits      // of another process
 }
 
 // Open connects to the Redis at url (redis://…), or for Embedded runs one in this

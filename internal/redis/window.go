@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"crypto/rand"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -24,24 +25,47 @@ type Window struct {
 	period time.Duration
 
 	mu    sync.Mutex
-	hits  map[string][]hit // allowed by this process, oldest first
+	hits  map[string][]Hit // allowed by this process, oldest first
 	swept time.Time
 }
 
-// hit is one allowed hit.
-type hit struct {
-	id string
-	// at is a time before the call to Redis, so that this process never remembers a hit
+// Hit is one allowed hit.
+type Hit struct {
+	ID string
+	// At is a time before the call to Redis, so that this process never remembers a hit
 	// for longer than a Redis that has it.
-	at      time.Time
-	counted bool // by Redis
+	At      time.Time
+	Counted bool // by Redis
 }
+
+// Hits are what a process remembers, by the window's name and key, oldest first.
+type Hits map[string]map[string][]Hit
 
 // Window returns the window of the given name; all processes on one Redis share
 // it.
 func (c *Client) Window(name string, limit int, period time.Duration) *Window {
-	return &Window{client: c, name: name, limit: limit, period: period, hits: map[string][]hit{}}
+	w := &Window{client: c, name: name, limit: limit, period: period, hits: c.recalled[name]}
+	if w.hits == nil {
+		w.hits = map[string][]Hit{}
+	}
+	c.windows = append(c.windows, w)
+	return w
 }
+
+// Remembered returns the hits that this process allowed, for Recall by the next one.
+func (c *Client) Remembered() Hits {
+	all := Hits{}
+	for _, w := range c.windows {
+		w.mu.Lock()
+		all[w.name] = maps.Clone(w.hits)
+		w.mu.Unlock()
+	}
+	return all
+}
+
+// Recall makes the windows that are made from now on begin with the hits that another
+// process allowed.
+func (c *Client) Recall(hits Hits) { c.recalled = hits }
 
 // count is atomic and reads Redis' clock, so processes need not agree on the time.
 // Scores are microseconds, exact in a double.
@@ -106,7 +130,7 @@ func (w *Window) own(key string) (int, time.Duration) {
 	if len(hits) == 0 {
 		return 0, 0
 	}
-	return len(hits), hits[0].at.Add(w.period).Sub(now)
+	return len(hits), hits[0].At.Add(w.period).Sub(now)
 }
 
 // Allow counts a hit of key and reports whether it is within the limit. A hit beyond
@@ -119,12 +143,12 @@ func (w *Window) Allow(ctx context.Context, key string) bool {
 // Take is like Allow for a hit that may turn out not to count: giveBack removes it
 // again, and is not nil if the hit is within the limit.
 func (w *Window) Take(ctx context.Context, key string) (giveBack func(), ok bool) {
-	h := hit{id: rand.Text(), at: w.client.now()}
-	answer, there := w.client.runScript(ctx, count, w.key(key), w.limit, w.period.Microseconds(), h.id)
+	h := Hit{ID: rand.Text(), At: w.client.now()}
+	answer, there := w.client.runScript(ctx, count, w.key(key), w.limit, w.period.Microseconds(), h.ID)
 	if there && answer[0] == "full" {
 		return nil, false
 	}
-	h.counted = there
+	h.Counted = there
 	giveBack = func() { w.giveBack(context.WithoutCancel(ctx), key, h) }
 	if !w.remember(key, h) {
 		giveBack()
@@ -138,18 +162,18 @@ func (w *Window) key(key string) string { return windowPrefix + w.name + ":" + k
 // giveBack removes a hit: first from memory, so that nobody is refused for a hit that
 // Redis has already forgotten. If Redis is away, it keeps the hit until that is a
 // period old.
-func (w *Window) giveBack(ctx context.Context, key string, h hit) {
+func (w *Window) giveBack(ctx context.Context, key string, h Hit) {
 	w.mu.Lock()
-	w.hits[key] = slices.DeleteFunc(w.hits[key], func(other hit) bool { return other.id == h.id })
+	w.hits[key] = slices.DeleteFunc(w.hits[key], func(other Hit) bool { return other.ID == h.ID })
 	w.mu.Unlock()
-	if h.counted {
-		w.client.runScript(ctx, forget, w.key(key), h.id)
+	if h.Counted {
+		w.client.runScript(ctx, forget, w.key(key), h.ID)
 	}
 }
 
 // remember records a hit in memory, unless the hits of this process alone reach the
 // limit.
-func (w *Window) remember(key string, h hit) bool {
+func (w *Window) remember(key string, h Hit) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.client.now()
@@ -159,7 +183,7 @@ func (w *Window) remember(key string, h hit) bool {
 	if len(hits) >= w.limit {
 		return false
 	}
-	place, _ := slices.BinarySearchFunc(hits, h.at, func(other hit, at time.Time) int { return other.at.Compare(at) })
+	place, _ := slices.BinarySearchFunc(hits, h.At, func(other Hit, at time.Time) int { return other.At.Compare(at) })
 	w.hits[key] = slices.Insert(hits, place, h)
 	return true
 }
@@ -178,9 +202,9 @@ func (w *Window) sweep(now time.Time) {
 }
 
 // within returns the hits after a time; hits are in order.
-func within(hits []hit, after time.Time) []hit {
+func within(hits []Hit, after time.Time) []Hit {
 	for i, h := range hits {
-		if h.at.After(after) {
+		if h.At.After(after) {
 			return hits[i:]
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/pprof"
 	"time"
@@ -18,7 +17,7 @@ func (s *Server) bindAdmin() (err error) {
 	if s.cfg.AdminListen == "" {
 		return nil
 	}
-	if s.adminListener, err = net.Listen("tcp", s.cfg.AdminListen); err != nil {
+	if s.adminListener, err = s.listen(fileAdmin, s.cfg.AdminListen); err != nil {
 		return fmt.Errorf("%s: %w; set it to another address, or to an empty value to turn metrics off", adminListen, err)
 	}
 	return nil

@@ -77,6 +77,7 @@ type Config struct {
 	Wait          time.Duration
 	HealthTimeout time.Duration
 	Drain         time.Duration
+	ReloadWait    time.Duration
 
 	ProxyTimeout        time.Duration
 	ProxyConnectTimeout time.Duration
@@ -191,6 +192,7 @@ func (c *Config) work() []Setting {
 		{"BERTH_WAIT", "90s", "longest time that wait=true holds a response", into(&c.Wait, parseDuration)},
 		{"BERTH_HEALTH_TIMEOUT", "60s", "time that a started service has to become healthy", into(&c.HealthTimeout, parseDuration)},
 		{"BERTH_DRAIN", "30s", "time that open requests get to finish when their process is stopped", into(&c.Drain, parseDuration)},
+		{"BERTH_RELOAD_WAIT", "20m", "time that jobs and uploads get to end before another process takes the server's place on SIGHUP", into(&c.ReloadWait, parseDuration)},
 		{"BERTH_PROXY_TIMEOUT", "60s", "time limit for a service's response headers, and for a connection to a service on which no byte moves", into(&c.ProxyTimeout, parseDuration)},
 		{"BERTH_PROXY_CONNECT_TIMEOUT", "5s", "time limit for connecting to a service", into(&c.ProxyConnectTimeout, parseDuration)},
 		{"BERTH_FAST_LANE", "on", "on to serve plain requests for services by the server's own reader of HTTP/1.1, or off to have net/http read all", into(&c.FastLane, parseSwitch)},

@@ -73,6 +73,7 @@ func (s *Server) storeOptions() store.Options {
 		Log:      s.log,
 		Recorded: func(kind stack.EventType) { s.metrics.Event(string(kind)) },
 		Mails:    s.cfg.mails(),
+		Newer:    s.place != nil && s.place.back,
 	}
 	if s.databaseFile == "" {
 		opts.Postgres = s.cfg.DatabaseURL

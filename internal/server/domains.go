@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"sync"
 	"time"
@@ -54,7 +53,7 @@ func (s *Server) bindPlain() (err error) {
 	if s.cfg.HTTPListen == "" {
 		return nil
 	}
-	if s.plainListener, err = net.Listen("tcp", s.cfg.HTTPListen); err != nil {
+	if s.plainListener, err = s.listen(filePlain, s.cfg.HTTPListen); err != nil {
 		return fmt.Errorf("BERTH_HTTP_LISTEN: %w", err)
 	}
 	return nil

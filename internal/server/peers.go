@@ -58,7 +58,7 @@ func (s *Server) openOthers(ctx context.Context, o *others, listen string) (err 
 	if err := s.awaitDatabase(ctx, o.table.Load); err != nil {
 		return fmt.Errorf("read which node has each stack: %w", err)
 	}
-	if o.listener, err = net.Listen("tcp", listen); err != nil {
+	if o.listener, err = s.listen(filePeers, listen); err != nil {
 		return fmt.Errorf("BERTH_PEER_LISTEN: %w", err)
 	}
 	o.tools = fasthttputil.NewInmemoryListener()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"time"
@@ -15,12 +14,13 @@ import (
 
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/edge"
+	"github.com/berth-host/berth/internal/reload"
 )
 
 // bind binds the addresses of the listeners. Connections are answered once Run serves
 // them.
 func (s *Server) bind() (err error) {
-	if s.listener, err = net.Listen("tcp", s.cfg.Listen); err != nil {
+	if s.listener, err = s.listen(filePublic, s.cfg.Listen); err != nil {
 		return fmt.Errorf("BERTH_LISTEN: %w", err)
 	}
 	if err := s.bindPlain(); err != nil {
@@ -43,7 +43,6 @@ func (s *Server) openEdge(key auth.Key) error {
 		AppsDomain:     s.cfg.AppsDomain,
 		TrustedProxies: s.cfg.TrustedProxies,
 		Routes:         s.routes,
-		API:            baseHost,
 		TLS:            s.certificates,
 		StallTimeout:   s.cfg.ProxyTimeout,
 		Arrived:        s.metrics.Arrival,
@@ -52,16 +51,18 @@ func (s *Server) openEdge(key auth.Key) error {
 		Connected:      s.metrics.Connection,
 		Log:            s.log,
 	}
+	s.gate = newGate(baseHost)
+	cfg.API = s.gate
 	s.edge = edge.NewServer(cfg)
 	if s.others != nil {
 		s.edgeForOthers(cfg)
 	}
-	return nil
+	return s.openRelayed(cfg)
 }
 
 // Run serves until ctx ends or a listener fails, then shuts down: it accepts no new
 // requests and gives open ones the drain time; containers stay up for the next server
-// to take over.
+// to take over. It also ends once another process has taken this server's place.
 func (s *Server) Run(ctx context.Context) error {
 	failed := make(chan error, 8)
 	if s.adminListener != nil {
@@ -79,13 +80,14 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	s.startDomains()
 	s.log.Info("serving", "url", s.cfg.BaseURL.String(), "address", s.listener.Addr().String())
-	s.manager.ready("serving "+s.cfg.BaseURL.String(), s.answers)
-	var err error
-	select {
-	case <-ctx.Done():
-		s.log.Info("shutting down; open requests get time to finish", "limit", s.cfg.Drain)
-	case err = <-failed:
-	case err = <-s.ousted:
+	s.manager.ready(s.status(), s.answers)
+	s.serveRelayed(failed)
+	next, err := s.untilEnd(ctx, failed)
+	if next != nil {
+		return s.handOver(ctx, next)
+	}
+	if s.reloads.end != nil {
+		s.reloads.end()
 	}
 	s.manager.stopping(s.cfg.Drain)
 	s.drain()
@@ -93,6 +95,33 @@ func (s *Server) Run(ctx context.Context) error {
 		err = closeErr
 	}
 	return err
+}
+
+// status is what systemd is told of a server that serves.
+func (s *Server) status() string { return "serving " + s.cfg.BaseURL.String() }
+
+// untilEnd serves until ctx ends, something fails, or another process is ready to take this
+// server's place, which it returns.
+func (s *Server) untilEnd(ctx context.Context, failed <-chan error) (next *reload.Successor, err error) {
+	for {
+		select {
+		case <-s.reloads.asked:
+			s.beginReload(ctx)
+		case next := <-s.reloads.ready:
+			if next != nil {
+				return next, nil
+			}
+			s.reloads.end = nil
+			s.manager.ready(s.status(), s.answers)
+		case <-ctx.Done():
+			s.log.Info("shutting down; open requests get time to finish", "limit", s.cfg.Drain)
+			return nil, nil
+		case err := <-failed:
+			return nil, err
+		case err := <-s.ousted:
+			return nil, err
+		}
+	}
 }
 
 // drain ends the listeners after the open requests, or after the drain time. In a cluster
@@ -109,6 +138,11 @@ func (s *Server) drain() {
 	defer cancel()
 	s.api.Release()
 	s.pages.Release()
+	s.shutdown(ctx)
+}
+
+// shutdown ends the listeners after the open requests, or when ctx ends.
+func (s *Server) shutdown(ctx context.Context) {
 	err := s.edge.Shutdown(ctx)
 	if s.plain != nil {
 		err = errors.Join(err, s.plain.Shutdown(ctx))
@@ -121,8 +155,19 @@ func (s *Server) drain() {
 
 // close closes everything that was opened, in reverse order.
 func (s *Server) close() error {
+	s.endBeside()
+	if s.webhooks != nil {
+		s.webhooks.Close()
+	}
+	_, err := s.closeState()
+	return errors.Join(s.closeListeners(), err)
+}
+
+// closeListeners closes what answers requests.
+func (s *Server) closeListeners() error {
 	var errs []error
 	s.manager.stop()
+	s.relayed.close()
 	if s.edge != nil {
 		errs = append(errs, s.edge.Close())
 	}
@@ -142,27 +187,34 @@ func (s *Server) close() error {
 	if s.adminListener != nil {
 		_ = s.adminListener.Close() // again where it was served
 	}
-	errs = append(errs, s.governing.close())
-	if s.endDomains != nil {
-		s.endDomains()
-	}
 	if s.acme != nil {
 		s.acme.Close()
+	}
+	return errors.Join(errs...)
+}
+
+// endBeside ends what goes on beside the requests and the stacks, and may be ended again.
+func (s *Server) endBeside() {
+	if s.endDomains != nil {
+		s.endDomains()
 	}
 	if s.endDepot != nil {
 		s.endDepot()
 	}
+}
+
+// closeState closes what works on the database and the stacks, and these, and returns what
+// whoever takes this server's place is to be given.
+func (s *Server) closeState() (left state, err error) {
+	errs := []error{s.governing.close()}
 	if s.usage != nil {
 		s.usage.Close()
 	}
 	if s.supervisor != nil {
-		s.supervisor.Close()
+		left.Stacks = s.supervisor.Leave()
 	}
 	if s.registry != nil {
 		s.registry.Close()
-	}
-	if s.webhooks != nil {
-		s.webhooks.Close()
 	}
 	if s.mails != nil {
 		s.mails.Close()
@@ -174,6 +226,7 @@ func (s *Server) close() error {
 		errs = append(errs, s.engine.Close())
 	}
 	if s.redis != nil {
+		left.Hits = s.redis.Remembered()
 		errs = append(errs, s.redis.Close())
 	}
 	if s.store != nil {
@@ -182,7 +235,7 @@ func (s *Server) close() error {
 	if s.lock != nil {
 		errs = append(errs, s.lock.Close())
 	}
-	return errors.Join(errs...)
+	return left, errors.Join(errs...)
 }
 
 // NewLogger returns a logger that writes to f: as text on a terminal, as JSON lines

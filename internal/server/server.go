@@ -107,6 +107,12 @@ type Server struct {
 
 	governing governing // by the operator, at the socket
 
+	place   *place   // that this server takes; nil at a start
+	left    *state   // what the server before left; nil at a start
+	relayed *relayed // nil at a start
+	gate    *gate    // before what answers for the base URL's host
+	reloads reloads
+
 	others  *others     // nodes of the cluster; nil on one machine
 	leaving atomic.Bool // a balancer should ask another node
 	moving  *moving     // stacks that move away, since an operator wants that
@@ -115,7 +121,12 @@ type Server struct {
 // New opens everything that the server needs and takes over the stacks of the previous
 // server. If it succeeds, the address is bound; Run serves it.
 func New(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
-	s := &Server{cfg: cfg, log: log, metrics: metrics.New(), manager: newManager(), routes: &proxy.Routes{}, moving: newMoving(), ousted: make(chan error, 1)}
+	return newServer(ctx, cfg, log, nil)
+}
+
+// newServer is New for a server that takes the place of another; nil for none.
+func newServer(ctx context.Context, cfg Config, log *slog.Logger, from *place) (*Server, error) {
+	s := &Server{cfg: cfg, log: log, place: from, metrics: metrics.New(), manager: newManager(), routes: &proxy.Routes{}, moving: newMoving(), ousted: make(chan error, 1)}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
@@ -127,6 +138,9 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
 // stacks' own.
 func (s *Server) open(ctx context.Context) error {
 	if err := s.check(ctx); err != nil {
+		return err
+	}
+	if err := s.takePlace(ctx); err != nil {
 		return err
 	}
 	if err := s.lockData(); err != nil {
@@ -286,6 +300,14 @@ func (s *Server) lockData() (err error) {
 
 // tryLock locks the data directory, and reports whether no other process has it locked.
 func (s *Server) tryLock() (free bool, err error) {
+	if s.place != nil && s.place.files[fileLock] != nil {
+		fd, err := syscall.Dup(int(s.place.files[fileLock].Fd()))
+		if err != nil {
+			return false, fmt.Errorf("BERTH_DATA_DIR: %w", err)
+		}
+		s.lock = os.NewFile(uintptr(fd), s.dir().Lock())
+		return true, nil
+	}
 	if s.lock, err = os.OpenFile(s.dir().Lock(), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
 		return false, fmt.Errorf("BERTH_DATA_DIR: %w", err)
 	}
@@ -305,6 +327,7 @@ func (s *Server) webhookConfig(queue webhook.Queue) webhook.Config {
 		Queue:   queue,
 		Timeout: s.cfg.WebhookTimeout,
 		Retries: s.cfg.WebhookRetries,
+		Left:    s.beforeRetries(),
 		Allow:   s.cfg.WebhookAllow,
 		Pool:    s.cfg.NetworkPool,
 		Log:     s.log,
@@ -348,6 +371,7 @@ func (s *Server) openSupervisor(ctx context.Context, key auth.Key) error {
 		LogMax:         s.cfg.LogMax,
 		MaxData:        s.cfg.MaxData,
 		OrphanGrace:    s.cfg.OrphanGrace,
+		Before:         s.beforeStacks(),
 		Log:            s.log,
 	}))
 	if s.others != nil {

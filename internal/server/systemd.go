@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sys/unix"
 )
 
 // manager tells systemd what the server does. Without systemd it does nothing.
@@ -58,6 +59,20 @@ func (m *manager) beat(ctx context.Context, alive func(context.Context) bool) {
 			return
 		}
 	}
+}
+
+// reloading says that another process is about to take the server's place, until ready.
+func (m *manager) reloading() {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // it fails for an unknown clock alone
+	m.notify(fmt.Sprintf("%s\nMONOTONIC_USEC=%d\nSTATUS=reloading", daemon.SdNotifyReloading, now.Nano()/1000))
+}
+
+// replacedBy says that another process has taken the server's place, and is to be watched from
+// now on.
+func (m *manager) replacedBy(pid int) {
+	m.stop()
+	m.notify(fmt.Sprintf("MAINPID=%d\n%s", pid, daemon.SdNotifyReady))
 }
 
 // closing is how long the server may take after the drain time: an engine that does not

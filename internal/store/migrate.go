@@ -15,8 +15,8 @@ import (
 var migrations embed.FS
 
 // migrate brings the tables to the newest version in a folder of migrations. It leaves
-// the database of a newer program alone.
-func migrate(ctx context.Context, db *sql.DB, dialect goose.Dialect, folder string, log *slog.Logger) error {
+// the database of a newer program alone, and refuses it unless newer is set.
+func migrate(ctx context.Context, db *sql.DB, dialect goose.Dialect, folder string, newer bool, log *slog.Logger) error {
 	files, err := fs.Sub(migrations, "migrations/"+folder)
 	if err != nil {
 		return err
@@ -29,6 +29,9 @@ func migrate(ctx context.Context, db *sql.DB, dialect goose.Dialect, folder stri
 	current, target, err := provider.GetVersions(ctx)
 	if err != nil {
 		return err
+	}
+	if current > target && newer {
+		return nil
 	}
 	if current > target {
 		return fmt.Errorf("it has version %d and this berthd knows up to %d; start the berthd that wrote it, or a newer one", current, target)

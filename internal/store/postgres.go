@@ -60,6 +60,7 @@ const channel = "berth"
 // on this machine or others.
 type postgres struct {
 	config *pgx.ConnConfig
+	newer  bool          // see Options
 	writer atomic.Uint32 // process id of the write connection, whose notifications are our own
 }
 
@@ -111,7 +112,7 @@ func parsePostgres(address string) (*pgx.ConnConfig, error) {
 }
 
 // newPostgres returns the database of an address, with how long its connections wait.
-func newPostgres(address string) (*postgres, error) {
+func newPostgres(address string, newer bool) (*postgres, error) {
 	config, err := parsePostgres(address)
 	if err != nil {
 		return nil, err
@@ -123,7 +124,7 @@ func newPostgres(address string) (*postgres, error) {
 	if config.RuntimeParams["application_name"] == "" {
 		config.RuntimeParams["application_name"] = "berthd"
 	}
-	return &postgres{config: config}, nil
+	return &postgres{config: config, newer: newer}, nil
 }
 
 func (p *postgres) name() string {
@@ -174,7 +175,7 @@ func (p *postgres) migrate(ctx context.Context, log *slog.Logger) error {
 	if _, err := conn.ExecContext(ctx, "SELECT pg_advisory_lock($1)", lockTables); err != nil {
 		return err
 	}
-	return migrate(ctx, db, goose.DialectPostgres, p.folder(), log) // the end of the connection unlocks
+	return migrate(ctx, db, goose.DialectPostgres, p.folder(), p.newer, log) // the end of the connection unlocks
 }
 
 // checkVersion refuses a server that is too old.

@@ -21,6 +21,7 @@ import (
 // commands; no other server does.
 type sqliteFile struct {
 	path    string
+	newer   bool    // see Options
 	write   *sql.DB // one connection
 	version int64   // of the data, as the write connection had it when it was opened
 }
@@ -178,7 +179,7 @@ func (f *sqliteFile) quiet(ctx context.Context) (*sql.DB, error) {
 }
 
 func (f *sqliteFile) makeTables(ctx context.Context, quiet *sql.DB, log *slog.Logger) error {
-	return migrate(ctx, quiet, goose.DialectSQLite3, f.folder(), log)
+	return migrate(ctx, quiet, goose.DialectSQLite3, f.folder(), f.newer, log)
 }
 
 func (f *sqliteFile) folder() string { return "sqlite" }

@@ -37,6 +37,7 @@ type Options struct {
 
 	Recorded func(stack.EventType) // called after the commit of each event; may be nil
 	Mails    bool                  // record the mails about events, since somebody sends them
+	Newer    bool                  // accept the tables of a newer program, which fit the one before it
 }
 
 // Sealer keeps secrets in the file unreadable. A value opens only with the row and
@@ -81,13 +82,13 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 
 func (o Options) dialect() (dialect, error) {
 	if o.Postgres != "" {
-		return newPostgres(o.Postgres)
+		return newPostgres(o.Postgres, o.Newer)
 	}
 	path, err := filepath.Abs(o.Path)
 	if err != nil {
 		return nil, fmt.Errorf("database %s: %w", o.Path, err)
 	}
-	return &sqliteFile{path: path}, nil
+	return &sqliteFile{path: path, newer: o.Newer}, nil
 }
 
 // Name returns the database for errors: the path of its file, or its address without a

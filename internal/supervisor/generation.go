@@ -37,6 +37,8 @@ type generation struct {
 
 	reopened map[*stack.Service]*site.Site // sites whose trees are still to be read
 
+	unnoticed bool // another process took the server's place, of which nobody is told
+
 	// before has the databases that go on from it, until the generation has them. It is nil
 	// before the switch, and after.
 	before atomic.Pointer[generation]

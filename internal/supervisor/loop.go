@@ -44,7 +44,8 @@ type job struct {
 
 	// Of a deploy; zero for other jobs.
 	attempt   int
-	source    stack.Source       // what it builds
+	next      stack.Generation   // what it builds
+	synced    bool               // all of its source is on disk
 	supersede context.CancelFunc // makes it end as one that another deploy has superseded
 }
 
@@ -97,7 +98,7 @@ func (l *loop) queueDeploy(next stack.Generation, synced bool) {
 		defer supersede()
 		l.runner.deploy(ctx, superseded, next, synced)
 	}
-	l.queueJob(&job{do: deploy, attempt: next.Attempt, source: next.Source, supersede: supersede})
+	l.queueJob(&job{do: deploy, attempt: next.Attempt, next: next, synced: synced, supersede: supersede})
 }
 
 // supersede ends the deploys that another one supersedes. One that is under way gives
@@ -119,7 +120,7 @@ func (l *loop) dropDeploys(before int) {
 		drop := j.attempt != 0 && j.attempt < before
 		if drop {
 			j.supersede()
-			l.runner.removeSource(j.source)
+			l.runner.removeSource(j.next.Source)
 		}
 		return drop
 	})
@@ -135,9 +136,9 @@ func (l *loop) queueJob(j *job) {
 }
 
 // nextJob starts the first of the waiting jobs if none is under way, and stops the one
-// under way if the next does not wait for it.
+// under way if the next does not wait for it. No deploy begins while the supervisor is quiet.
 func (l *loop) nextJob() {
-	if l.job == nil && len(l.pending) > 0 {
+	if l.job == nil && len(l.pending) > 0 && !(l.pending[0].attempt != 0 && l.runner.sup.quiet.Load()) {
 		l.job, l.pending = l.pending[0], l.pending[1:]
 		l.runner.runJob(l.job)
 	}

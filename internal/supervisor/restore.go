@@ -21,13 +21,20 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there engine.Obj
 		s.warnOfNewer(st, newer)
 	}
 	var interrupted *stopped
-	if st.Deploying != 0 {
+	waiting, waits := s.cfg.Before.deployOf(st)
+	if st.Deploying != 0 && !waits {
 		interrupted = &stopped{st.Attempt, errInterrupted(st.Deploying)}
 	}
 	r := s.takeRunner(st.ID, st.Epoch, !newer.none(), interrupted)
 	r.snapped.Store(!st.Snapshot.At.IsZero())
-	lost := s.lostFiles(st, newer)
-	rest := r.failLost(ctx, st, there)
+	var lost []string
+	var rest func(context.Context)
+	if waits {
+		rest = r.resume(ctx, st, there)
+	} else {
+		lost = s.lostFiles(st, newer)
+		rest = r.failLost(ctx, st, there)
+	}
 	r.tell(func(l *loop) {
 		// After the rest, which may bring the stack back, and before any deploy, which
 		// may publish under the number of the lost build.
@@ -35,6 +42,9 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there engine.Obj
 			rest(ctx)
 			r.removeFiles(lost...)
 		})
+		if waits {
+			l.queueDeploy(waiting.Next, waiting.Synced)
+		}
 		l.startKeepingTime()
 	})
 }
@@ -116,6 +126,7 @@ func (r *runner) adopt(ctx context.Context, st *stack.Stack, there engine.Object
 		return func(ctx context.Context) { r.endAttempt(ctx, g, err, r.recoverStack) }
 	}
 	r.route(st, g)
+	g.unnoticed = r.cfg.Before != nil
 	served := g.isComplete() && g.serveAgain(ctx, false) == nil
 	if served && r.sup.leftovers(st, there).none() && len(g.reopened) == 0 {
 		return func(context.Context) {}
@@ -357,6 +368,9 @@ func (g *generation) recordServing(st *stack.Stack) ([]stack.Event, error) {
 		return nil, err
 	}
 	events, err := st.Restored(g.cfg.URLs)
+	if g.unnoticed {
+		return stopped, err
+	}
 	return append(stopped, events...), err
 }
 

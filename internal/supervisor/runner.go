@@ -58,6 +58,8 @@ type runner struct {
 
 	layering *semaphore.Weighted // held while layers with the source are made
 
+	left []WaitingDeploy // deploys that had not begun when the server stopped; after ended
+
 	deployed atomic.Int64 // when the last deploy of this server ended, in Unix nanoseconds
 
 	snapshotDue atomic.Int64 // when to look at the data again, in Unix nanoseconds
@@ -113,6 +115,7 @@ func (r *runner) windUp(l *loop) {
 	if l.job != nil {
 		<-l.job.ended
 	}
+	r.left = l.waitingDeploys()
 	r.work.Wait()
 	r.closeLogs()
 	switch {

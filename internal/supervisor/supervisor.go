@@ -60,6 +60,9 @@ type Config struct {
 	// of unknown stacks, and of generations newer than their rows.
 	OrphanGrace time.Duration
 
+	// Before is what the process has left that this one takes the place of; nil at a start.
+	Before *HandOver
+
 	// Of a cluster; all zero on one machine.
 	Peers    Peers
 	Registry Registry // nil for none
@@ -134,6 +137,8 @@ type Supervisor struct {
 	reading  *semaphore.Weighted // slots for reading the trees of adopted sites
 	copying  *semaphore.Weighted // slots for snapshots of stacks that run
 	ready    *semaphore.Weighted // slots for stacks that have containers made ahead
+
+	quiet atomic.Bool // no deploy begins
 
 	mu      sync.Mutex
 	runners map[string]*runner   // by the stack's id

@@ -66,15 +66,19 @@ func (l *lanes) addJob(j job, front bool) {
 	l.startJobs()
 }
 
-// close drops waiting jobs and returns when none is under way any more.
-func (l *lanes) close() {
+// close returns the waiting jobs, which do not run any more, when none is under way.
+func (l *lanes) close() (waiting []job) {
 	l.mu.Lock()
 	l.closed = true
+	for _, at := range l.by {
+		waiting = append(waiting, at.waiting...)
+	}
 	l.by = map[string]*lane{}
 	l.first.Init()
 	l.further.Init()
 	l.mu.Unlock()
 	l.group.Wait()
+	return waiting
 }
 
 // line moves a lane to its current place in line.

@@ -48,6 +48,8 @@ type Store interface {
 type Queue interface {
 	Add(ctx context.Context, member string, due time.Time)
 	Take(ctx context.Context, now time.Time) (due []string, next time.Time)
+	// Waiting returns what is not taken yet, with the times when it is due.
+	Waiting() map[string]time.Time
 }
 
 // Config configures a Dispatcher. The times must be above zero.
@@ -60,6 +62,9 @@ type Config struct {
 	Allow   []netip.Prefix  // addresses that webhooks may reach although they are not public
 	Pool    netip.Prefix    // of the stacks' networks, which webhooks may not reach
 	Log     *slog.Logger
+
+	// Retries that another dispatcher left to this one; see Close.
+	Left map[string]time.Time
 
 	// Observe is called after each attempt with its result, ok, failed, or retried if
 	// it will be made again, and how long it took. It may be nil.
@@ -102,6 +107,11 @@ func (d *Dispatcher) Start(ctx context.Context) error {
 	if err := d.cfg.Store.ForgetWebhooks(ctx, d.cfg.Node); err != nil {
 		return err
 	}
+	for member, due := range d.cfg.Left {
+		if j, ok := parseJob(member); ok && d.ledger.beginDelivery(j.stack) {
+			d.cfg.Queue.Add(ctx, member, due)
+		}
+	}
 	d.loops.Go(func() { d.follow(after) })
 	d.loops.Go(d.retry)
 	d.loops.Go(func() { gather(d.ctx, d.history.woken, gatherHistory, d.history.flush) })
@@ -109,16 +119,24 @@ func (d *Dispatcher) Start(ctx context.Context) error {
 	return nil
 }
 
-// Close drops the pending retries, leaves the deliveries that were not yet attempted to
-// the next dispatcher, and returns once the attempts under way have ended, which takes
-// at most the timeout. It may be called without Start.
-func (d *Dispatcher) Close() {
+// Close leaves the deliveries that were not yet attempted to the next dispatcher, and
+// returns once the attempts under way have ended, which takes at most the timeout. The pending
+// retries, which it returns with the times when they are due, are dropped unless the next one
+// is given them. It may be called without Start.
+func (d *Dispatcher) Close() (left map[string]time.Time) {
 	d.stop()
-	d.lanes.close()
+	dropped := d.lanes.close()
 	d.loops.Wait()
 	ctx := context.WithoutCancel(d.ctx)
 	d.history.flush(ctx)
 	d.mark.flush(ctx)
+	left = d.cfg.Queue.Waiting()
+	for _, j := range dropped {
+		if j.attempt > 1 {
+			left[j.member()] = time.Now()
+		}
+	}
+	return left
 }
 
 // follow puts the events after an id into their lanes as they are committed.

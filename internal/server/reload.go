@@ -1,0 +1,392 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/berth-host/berth/internal/peer"
+	"github.com/berth-host/berth/internal/proxy"
+	"github.com/berth-host/berth/internal/redis"
+	"github.com/berth-host/berth/internal/reload"
+	"github.com/berth-host/berth/internal/store"
+	"github.com/berth-host/berth/internal/supervisor"
+)
+
+// Program is how a server is replaced by another process of its program.
+type Program struct {
+	Path   reload.Program
+	Args   []string            // after the path, that make it serve with the same settings
+	Check  []string            // that make it check the settings
+	Before *reload.Predecessor // that started this process to take its place; nil for none
+}
+
+// Serve runs a server until ctx ends, it fails, or another process of the program has taken
+// its place, which SIGHUP asks for. If this process was started to take the place of another
+// one, it does.
+func Serve(ctx context.Context, cfg Config, program Program, log *slog.Logger) error {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGHUP)
+	defer signal.Stop(asked)
+	s, err := newServer(ctx, cfg, log, placeOf(program.Before))
+	if err != nil {
+		return err
+	}
+	s.reloads = reloads{program: program, asked: asked, ready: make(chan *reload.Successor)}
+	return s.Run(ctx)
+}
+
+// place is that of another server, which this one takes without anybody noticing.
+type place struct {
+	files map[string]*os.File // its listeners and its lock, by name
+	// leave makes the other server leave the place, and returns what it leaves.
+	leave func() (state, error)
+	// taken tells the other that this one serves, and where it takes the requests that the
+	// other still gets.
+	taken func(relayAddress) error
+	// ended returns once the other gets no more requests.
+	ended func()
+	// back means that the other's program is this one, and a newer one did not get on.
+	back bool
+}
+
+// state is what a server leaves to the one that takes its place.
+type state struct {
+	Hits    redis.Hits           // of the rate limits
+	Retries map[string]time.Time // of webhooks, and when they are due
+	Stacks  supervisor.HandOver
+}
+
+// The steps that a new process reports.
+type (
+	prepared struct{ Version string }
+	serving  struct{ Relay relayAddress }
+)
+
+// placeOf returns the place of the process that has started this one; nil if none has.
+func placeOf(before *reload.Predecessor) *place {
+	if before == nil {
+		return nil
+	}
+	return &place{
+		files: before.Files(),
+		leave: func() (left state, err error) {
+			if err := before.Report(prepared{version()}); err != nil {
+				return left, err
+			}
+			return left, before.Await(&left)
+		},
+		taken: func(at relayAddress) error { return before.Report(serving{at}) },
+		ended: before.AwaitEnd,
+	}
+}
+
+// takePlace checks that this server can take the place of another one, and then makes that
+// leave it.
+func (s *Server) takePlace(ctx context.Context) error {
+	if s.place == nil {
+		return nil
+	}
+	if err := s.locate(); err != nil {
+		return err
+	}
+	if !s.place.back {
+		if _, err := store.Check(ctx, s.storeOptions()); err != nil {
+			return err
+		}
+	}
+	left, err := s.place.leave()
+	if err != nil {
+		return err
+	}
+	s.redis.Recall(left.Hits)
+	s.left = &left
+	return nil
+}
+
+// beforeStacks returns what the server before left of its stacks; nil at a start.
+func (s *Server) beforeStacks() *supervisor.HandOver {
+	if s.left == nil {
+		return nil
+	}
+	return &s.left.Stacks
+}
+
+// beforeRetries returns the webhooks' retries that the server before left.
+func (s *Server) beforeRetries() map[string]time.Time {
+	if s.left == nil {
+		return nil
+	}
+	return s.left.Retries
+}
+
+// The names of the files that a server takes over.
+const (
+	fileLock   = "lock"
+	filePublic = "public"
+	filePlain  = "plain"
+	fileAdmin  = "admin"
+	filePeers  = "peers"
+)
+
+// listen listens at an address, or takes over the listener of a name.
+func (s *Server) listen(name, address string) (net.Listener, error) {
+	if s.place == nil || s.place.files[name] == nil {
+		return net.Listen("tcp", address)
+	}
+	return net.FileListener(s.place.files[name])
+}
+
+// files returns what another process takes over, as files of their own.
+func (s *Server) files() (map[string]*os.File, error) {
+	files := map[string]*os.File{}
+	fd, err := syscall.Dup(int(s.lock.Fd()))
+	if err != nil {
+		return files, err
+	}
+	files[fileLock] = os.NewFile(uintptr(fd), fileLock)
+	listeners := map[string]net.Listener{filePublic: s.listener, filePlain: s.plainListener, fileAdmin: s.adminListener}
+	if s.others != nil {
+		listeners[filePeers] = s.others.listener
+	}
+	for name, l := range listeners {
+		if l == nil {
+			continue
+		}
+		file, fault := l.(*net.TCPListener).File()
+		if err = errors.Join(err, fault); fault == nil {
+			files[name] = file
+		}
+	}
+	return files, err
+}
+
+// closeFiles closes files that are only passed on.
+func closeFiles(files map[string]*os.File) {
+	for _, f := range files {
+		_ = f.Close() // nothing was written
+	}
+}
+
+// reloads are the requests to be replaced by another process.
+type reloads struct {
+	program Program
+	asked   chan os.Signal
+	ready   chan *reload.Successor // one that is prepared; nil for one that failed
+	end     context.CancelFunc     // of one under way; nil for none
+	files   map[string]*os.File    // that the one under way has taken over, too
+}
+
+// beginReload starts another process of the program, unless that must not be now. It is ready
+// once no job is under way.
+func (s *Server) beginReload(ctx context.Context) {
+	switch {
+	case os.Getpid() == 1:
+		s.log.Warn("not reloaded: this is the first process of a container, with which the container ends; replace the container instead")
+		return
+	case s.reloads.end != nil:
+		s.log.Warn("not reloaded: another reload is under way")
+		return
+	case s.place != nil && !s.relayed.ended():
+		s.log.Warn("not reloaded: the process before this one still finishes requests; try again in " + s.cfg.Drain.String())
+		return
+	}
+	s.log.Info("reloading", "program", s.reloads.program.Path.Path())
+	s.manager.reloading()
+	ctx, s.reloads.end = context.WithCancel(ctx)
+	go func() {
+		next, err := s.prepareReload(ctx)
+		if err != nil {
+			s.log.Error("not reloaded, and this process serves on", "error", err)
+		}
+		select {
+		case s.reloads.ready <- next:
+		case <-ctx.Done():
+			if next != nil {
+				next.Kill()
+			}
+		}
+	}()
+}
+
+// preparation is how long the new process may take to start and to check what it can.
+const preparation = time.Minute
+
+// prepareReload returns a new process that is ready to take this one's place, once no job is
+// under way.
+func (s *Server) prepareReload(ctx context.Context) (*reload.Successor, error) {
+	limited, cancel := context.WithTimeout(ctx, preparation)
+	defer cancel()
+	p := s.reloads.program
+	if err := p.Path.Check(limited, p.Check...); err != nil {
+		return nil, err
+	}
+	files, err := s.files()
+	if err != nil {
+		closeFiles(files)
+		return nil, err
+	}
+	names := slices.Collect(maps.Keys(files))
+	inherited := make([]*os.File, len(names))
+	for i, name := range names {
+		inherited[i] = files[name]
+	}
+	next, err := p.Path.Start(p.Args, names, inherited)
+	if err != nil {
+		closeFiles(files)
+		return nil, err
+	}
+	var done prepared
+	if err := next.Await(limited, &done); err != nil {
+		next.Kill()
+		closeFiles(files)
+		return nil, err
+	}
+	if err := s.awaitWork(ctx, next); err != nil {
+		next.Kill()
+		closeFiles(files)
+		s.gate.hold(heldNone)
+		s.supervisor.Resume()
+		return nil, err
+	}
+	s.reloads.files = files
+	return next, nil
+}
+
+// awaitWork returns once neither a job nor an upload is under way, or these have had their
+// time. New ones wait from then on. It fails if the new process ends meanwhile.
+func (s *Server) awaitWork(ctx context.Context, next *reload.Successor) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-next.Ended():
+			cancel(errors.New("the new process ended while it waited for this one"))
+		case <-ctx.Done():
+		}
+	}()
+	limited, stop := context.WithTimeout(ctx, s.cfg.ReloadWait)
+	defer stop()
+	for s.supervisor.Quiesce(limited) {
+		s.gate.hold(heldLong)
+		if !s.gate.awaitRest(limited) || s.supervisor.IsQuiet() {
+			break
+		}
+		s.gate.hold(heldNone)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if limited.Err() != nil {
+		s.log.Warn("jobs are stopped for the reload, as at a restart", "waited", s.cfg.ReloadWait)
+	}
+	return nil
+}
+
+// How long requests are waited for that other requests wait for meanwhile, and how long the
+// other process may take to begin to serve.
+const (
+	lastRequests = 2 * time.Second
+	takingPlace  = time.Minute
+)
+
+// handOver makes another process take this server's place. If that fails, another server of
+// this process does. It returns once this process is not needed any more.
+func (s *Server) handOver(ctx context.Context, next *reload.Successor) error {
+	defer closeFiles(s.reloads.files)
+	left, err := s.vacate()
+	if err != nil {
+		s.log.Error("not all closed for the reload", "error", err)
+	}
+	began := time.Now()
+	var took serving
+	if err := s.give(ctx, next, left, &took); err != nil {
+		next.Kill()
+		s.log.Error("not reloaded, and this process serves on", "error", err)
+		return s.takeBack(ctx, left)
+	}
+	s.manager.replacedBy(next.PID())
+	s.log.Info("reloaded", "pid", next.PID(), "took", time.Since(began))
+	s.finish(took.Relay)
+	return nil
+}
+
+// give gives another process what this one leaves, and returns once that serves.
+func (s *Server) give(ctx context.Context, next *reload.Successor, left state, took *serving) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takingPlace)
+	defer cancel()
+	if err := next.Give(left); err != nil {
+		return err
+	}
+	return next.Await(ctx, took)
+}
+
+// takeBack has a new server of this process take the place that this one has left, and runs it.
+func (s *Server) takeBack(ctx context.Context, left state) error {
+	served := make(chan relayAddress, 1)
+	finished := make(chan struct{})
+	from := &place{
+		files: s.reloads.files,
+		back:  true,
+		leave: func() (state, error) { return left, nil },
+		taken: func(at relayAddress) error { served <- at; return nil },
+		ended: func() { <-finished },
+	}
+	again, err := newServer(ctx, s.cfg, s.log, from)
+	if err != nil {
+		return errors.Join(err, s.closeListeners())
+	}
+	again.reloads = reloads{program: s.reloads.program, asked: s.reloads.asked, ready: make(chan *reload.Successor)}
+	go func() {
+		defer close(finished)
+		s.finish(<-served)
+	}()
+	err = again.Run(ctx)
+	<-finished
+	return err
+}
+
+// vacate ends all work, and returns what whoever takes this server's place is to be given.
+// Requests for services go on; the others wait. Streams end, and go on with the next server.
+func (s *Server) vacate() (state, error) {
+	s.endBeside()
+	retries := s.webhooks.Close() // an attempt may take its time, and nobody waits for it
+	s.gate.hold(heldAll)
+	s.api.Release()
+	s.pages.Release()
+	ctx, cancel := context.WithTimeout(context.Background(), lastRequests)
+	defer cancel()
+	if !s.gate.awaitEmpty(ctx) {
+		s.log.Warn("requests cut for the reload")
+	}
+	left, err := s.closeState()
+	left.Retries = retries
+	return left, err
+}
+
+// finish passes the requests that this server still gets on to the one that has taken its
+// place, for as long as open requests get, and closes the rest.
+func (s *Server) finish(at relayAddress) {
+	relay := proxy.NewRelay(at.dial, peer.Protocol, proxy.Options{Log: s.log})
+	s.gate.passOn(relay)
+	s.edge.PassOn(relay)
+	_ = s.listener.Close() // its server reports it
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Drain)
+	defer cancel()
+	if s.others != nil {
+		s.others.edge.PassOn(relay)
+		_ = s.others.listener.Close()
+	}
+	s.edge.Finish(ctx)
+	s.shutdown(ctx)
+	if err := errors.Join(relay.Drain(ctx), s.closeListeners()); err != nil {
+		s.log.Warn("requests cut after the reload", "error", err)
+	}
+}

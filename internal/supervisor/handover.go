@@ -1,0 +1,104 @@
+package supervisor
+
+import (
+	"context"
+	"time"
+
+	"github.com/berth-host/berth/internal/pause"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// HandOver is what a server leaves to another process that takes its place at once. The
+// processes of stacks do not notice, and nobody is told of a restart.
+type HandOver struct {
+	Deploys []WaitingDeploy
+}
+
+// WaitingDeploy is a deploy that was accepted and has not begun.
+type WaitingDeploy struct {
+	Stack  string
+	Next   stack.Generation
+	Synced bool // all of its source is on disk
+}
+
+// deployOf returns the deploy that waits for a stack, if the row says so too, and false if
+// there is none. One that a claim of an expired stack precedes is not there.
+func (h *HandOver) deployOf(st *stack.Stack) (WaitingDeploy, bool) {
+	if h == nil || st.Deploying == 0 || st.Restoring() {
+		return WaitingDeploy{}, false
+	}
+	for _, d := range h.Deploys {
+		if d.Stack == st.ID && d.Next.Attempt == st.Attempt {
+			return d, true
+		}
+	}
+	return WaitingDeploy{}, false
+}
+
+// quietEvery is how often to look whether jobs are under way.
+const quietEvery = 50 * time.Millisecond
+
+// Quiesce makes deploys wait that have not begun, until Resume, and returns once no job is
+// under way. It returns false if ctx ends first.
+func (s *Supervisor) Quiesce(ctx context.Context) bool {
+	s.quiet.Store(true)
+	for !s.IsQuiet() {
+		if !pause.For(ctx, quietEvery) {
+			return false
+		}
+	}
+	return true
+}
+
+// IsQuiet reports whether no job is under way that a Close would stop.
+func (s *Supervisor) IsQuiet() bool {
+	for _, r := range s.everyRunner() {
+		if quiet, err := ask(s.ctx, r, (*loop).isQuiet); err == nil && !quiet {
+			return false
+		}
+	}
+	return true
+}
+
+// isQuiet is isFree, but deploys may wait.
+func (l *loop) isQuiet() bool {
+	for _, j := range l.pending {
+		if j.attempt == 0 {
+			return false
+		}
+	}
+	return (l.job == nil || l.job.yields) && l.aside == 0
+}
+
+// Resume lets deploys begin again.
+func (s *Supervisor) Resume() {
+	s.quiet.Store(false)
+	for _, r := range s.everyRunner() {
+		r.tell((*loop).nextJob)
+	}
+}
+
+// Leave is Close for a server whose place another process takes, and returns what that one
+// is to be given.
+func (s *Supervisor) Leave() HandOver {
+	s.Close()
+	var left HandOver
+	for _, r := range s.everyRunner() {
+		select {
+		case <-r.ended:
+			left.Deploys = append(left.Deploys, r.left...)
+		default: // it waits for the engine
+		}
+	}
+	return left
+}
+
+// waitingDeploys returns the deploys that have not begun.
+func (l *loop) waitingDeploys() (waiting []WaitingDeploy) {
+	for _, j := range l.pending {
+		if j.attempt != 0 {
+			waiting = append(waiting, WaitingDeploy{l.runner.id, j.next, j.synced})
+		}
+	}
+	return waiting
+}
