@@ -116,7 +116,7 @@ func (c *chaos) die(t *testing.T, dice *rand.Rand) {
 		sig = syscall.SIGTERM
 	}
 	p := c.h.running()
-	_ = p.cmd.Process.Signal(sig) // it may be dead already
+	_ = p.proc.Signal(sig) // it may be dead already
 	_ = p.wait(t)
 }
 

@@ -3,6 +3,7 @@ package integration
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -200,9 +201,22 @@ func TestPackages_RunUnderSystemd(t *testing.T) {
 	instance, pid := m.sh(t, "cat /var/lib/berth/instance"), m.sh(t, "systemctl show -P MainPID berthd")
 
 	m.sh(t, "dpkg -i /dist/*_1.3.0_amd64.deb </dev/null")
+	eventually(t, "the new version runs", func() error {
+		if now := m.sh(t, "systemctl show -P MainPID berthd"); now == pid || now == "0" {
+			return fmt.Errorf("the main process is %s", now)
+		}
+		return nil
+	})
 	m.requireServing(t)
 	require.Equal(t, "berthd version 1.3.0", m.sh(t, "berthd --version"))
-	require.NotEqual(t, pid, m.sh(t, "systemctl show -P MainPID berthd"), "the new version does not run")
+	require.Equal(t, "active 0", m.sh(t, `echo "$(systemctl is-active berthd)" "$(systemctl show -P NRestarts berthd)"`), "it was restarted, not reloaded")
+	require.Contains(t, m.sh(t, "journalctl -u berthd"), `"msg":"reloaded"`)
+	eventually(t, "the version before ends", func() error {
+		if code, _ := m.try(t, "test -e /proc/"+pid); code == 0 {
+			return errors.New("it runs")
+		}
+		return nil
+	})
 	require.Equal(t, instance, m.sh(t, "cat /var/lib/berth/instance"))
 	require.Contains(t, m.sh(t, "tail -1 /etc/berth/berthd.env; stat -c %a /etc/berth/berthd.env"), "BERTH_LISTEN=:8181\n600")
 

@@ -11,10 +11,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -54,9 +54,9 @@ type Host struct {
 
 // process is one run of the server.
 type process struct {
-	cmd    *exec.Cmd
+	proc   *os.Process
 	exited chan struct{}
-	err    error // once it has exited
+	err    error // once it has exited; nil for one that another process has started
 }
 
 // Option changes how a server is run.
@@ -171,10 +171,17 @@ func (h *Host) spawn(t *testing.T) *process {
 	h.mu.Lock()
 	cmd.Env = append(cmd.Env, "BERTH_FAILPOINTS="+h.fails)
 	h.mu.Unlock()
-	cmd.Stdout, cmd.Stderr = h.log, h.log
+	ours, theirs, err := os.Pipe() // of its own, since a process that takes the server's place goes on with it
+	require.NoError(t, err)
+	go func() {
+		_, _ = io.Copy(h.log, ours) // until the last process that has it has ended
+		ours.Close()
+	}()
+	cmd.Stdout, cmd.Stderr = theirs, theirs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	require.NoError(t, cmd.Start())
-	p := &process{cmd: cmd, exited: make(chan struct{})}
+	require.NoError(t, theirs.Close())
+	p := &process{proc: cmd.Process, exited: make(chan struct{})}
 	go func() {
 		p.err = cmd.Wait()
 		close(p.exited)
@@ -205,7 +212,7 @@ func (h *Host) signal(t *testing.T, sig syscall.Signal) *process {
 	t.Helper()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	require.NoError(t, h.process.cmd.Process.Signal(sig))
+	require.NoError(t, h.process.proc.Signal(sig))
 	return h.process
 }
 

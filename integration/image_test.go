@@ -3,7 +3,10 @@ package integration
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"io"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,6 +26,21 @@ func TestImage_ServesFromAContainerAndHandsOver(t *testing.T) {
 	require.Equal(t, 200, h.get(t, app.url("web", "/log?from=0&to=10")).status)
 	h.logged(t, app, "", "line 9\n")
 	before := h.inspect(t, app, "web")
+	code, _, err := server.Exec(t.Context(), []string{"sh", "-c", "kill -HUP 1"})
+	require.NoError(t, err)
+	require.Zero(t, code)
+	eventually(t, "a reload is refused", func() error {
+		out, err := server.Logs(t.Context())
+		if err != nil {
+			return err
+		}
+		defer out.Close()
+		if text, err := io.ReadAll(out); err != nil || !strings.Contains(string(text), "this is the first process of a container") {
+			return fmt.Errorf("the log is %s %w", text, err)
+		}
+		return nil
+	})
+	require.Equal(t, "hello from web", h.get(t, app.url("web", "/")).body)
 
 	stop := 30 * time.Second
 	require.NoError(t, server.Stop(t.Context(), &stop))

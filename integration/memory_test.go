@@ -19,7 +19,7 @@ import (
 func (h *Host) peakMemory(t *testing.T) int64 {
 	t.Helper()
 	h.mu.Lock()
-	pid := h.process.cmd.Process.Pid
+	pid := h.process.proc.Pid
 	h.mu.Unlock()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	require.NoError(t, err)

@@ -316,3 +316,28 @@ func TestWindow_TellsItsQuotaWithoutRedis(t *testing.T) {
 		t.Errorf("an unused quota is %d for %s", left, reset)
 	}
 }
+
+func TestWindow_BeginsWithWhatAnotherProcessRemembers(t *testing.T) {
+	before := open(t, redis.Embedded)
+	w := before.Window("creates", 2, time.Hour)
+	for _, key := range []string{"a", "a", "b"} {
+		if !w.Allow(t.Context(), key) {
+			t.Fatalf("a hit of %s within the limit is refused", key)
+		}
+	}
+	next := open(t, redis.Embedded)
+	next.Recall(before.Remembered())
+	w = next.Window("creates", 2, time.Hour)
+	if w.Allow(t.Context(), "a") {
+		t.Error("a hit beyond the limit is allowed")
+	}
+	if _, left, reset := w.Quota(t.Context(), "a"); left != 0 || reset <= 0 || reset > time.Hour {
+		t.Errorf("%d are left, and more after %s", left, reset)
+	}
+	if !w.Allow(t.Context(), "b") || w.Allow(t.Context(), "b") {
+		t.Error("the other key does not have one left")
+	}
+	if !next.Window("claims", 1, time.Hour).Allow(t.Context(), "a") {
+		t.Error("another window begins with hits")
+	}
+}

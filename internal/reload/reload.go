@@ -212,22 +212,23 @@ type Predecessor struct {
 // FromEnvironment returns the process that has started this one to take its place, nil if
 // none has.
 func FromEnvironment() (*Predecessor, error) {
-	names, ok := os.LookupEnv(variable)
+	text, ok := os.LookupEnv(variable)
 	if !ok {
 		return nil, nil
 	}
 	if err := os.Unsetenv(variable); err != nil {
 		return nil, err
 	}
+	names := strings.Split(text, ",")
+	if names[0] != control {
+		return nil, fmt.Errorf("%s is set, but not by another berthd; unset it", variable)
+	}
 	p := &Predecessor{files: map[string]*os.File{}}
-	for i, name := range strings.Split(names, ",") {
+	for i, name := range names {
 		unix.CloseOnExec(firstFile + i)
 		p.files[name] = os.NewFile(uintptr(firstFile+i), name)
 	}
 	file := p.files[control]
-	if file == nil {
-		return nil, fmt.Errorf("%s is set, but not by another berthd; unset it", variable)
-	}
 	conn, err := net.FileConn(file)
 	if err != nil {
 		return nil, fmt.Errorf("%s is set, but not by another berthd; unset it: %w", variable, err)

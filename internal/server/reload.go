@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net"
@@ -11,6 +12,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/berth-host/berth/internal/peer"
 	"github.com/berth-host/berth/internal/proxy"
@@ -146,26 +149,38 @@ func (s *Server) listen(name, address string) (net.Listener, error) {
 
 // files returns what another process takes over, as files of their own.
 func (s *Server) files() (map[string]*os.File, error) {
-	files := map[string]*os.File{}
-	fd, err := syscall.Dup(int(s.lock.Fd()))
-	if err != nil {
-		return files, err
-	}
-	files[fileLock] = os.NewFile(uintptr(fd), fileLock)
-	listeners := map[string]net.Listener{filePublic: s.listener, filePlain: s.plainListener, fileAdmin: s.adminListener}
+	open := map[string]any{fileLock: s.lock, filePublic: s.listener, filePlain: s.plainListener, fileAdmin: s.adminListener}
 	if s.others != nil {
-		listeners[filePeers] = s.others.listener
+		open[filePeers] = s.others.listener
 	}
-	for name, l := range listeners {
-		if l == nil {
+	files := map[string]*os.File{}
+	var errs []error
+	for name, o := range open {
+		if o == nil {
 			continue
 		}
-		file, fault := l.(*net.TCPListener).File()
-		if err = errors.Join(err, fault); fault == nil {
+		file, err := copyOf(o.(syscall.Conn), name)
+		if errs = append(errs, err); err == nil {
 			files[name] = file
 		}
 	}
-	return files, err
+	return files, errors.Join(errs...)
+}
+
+// copyOf returns another handle of what is open. Unlike with (*net.TCPListener).File, passing
+// it on does not make calls on the first wait in the kernel.
+func copyOf(open syscall.Conn, name string) (file *os.File, err error) {
+	raw, err := open.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var fd int
+	var fault error
+	err = raw.Control(func(from uintptr) { fd, fault = unix.FcntlInt(from, unix.F_DUPFD_CLOEXEC, 0) })
+	if err = errors.Join(err, fault); err != nil {
+		return nil, fmt.Errorf("copy the handle of the %s: %w", name, err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
 }
 
 // closeFiles closes files that are only passed on.
@@ -274,6 +289,7 @@ func (s *Server) awaitWork(ctx context.Context, next *reload.Successor) error {
 	}()
 	limited, stop := context.WithTimeout(ctx, s.cfg.ReloadWait)
 	defer stop()
+	s.log.Info("the new process is ready; jobs and uploads get time to end", "limit", s.cfg.ReloadWait)
 	for s.supervisor.Quiesce(limited) {
 		s.gate.hold(heldLong)
 		if !s.gate.awaitRest(limited) || s.supervisor.IsQuiet() {

@@ -301,12 +301,8 @@ func (s *Server) lockData() (err error) {
 // tryLock locks the data directory, and reports whether no other process has it locked.
 func (s *Server) tryLock() (free bool, err error) {
 	if s.place != nil && s.place.files[fileLock] != nil {
-		fd, err := syscall.Dup(int(s.place.files[fileLock].Fd()))
-		if err != nil {
-			return false, fmt.Errorf("BERTH_DATA_DIR: %w", err)
-		}
-		s.lock = os.NewFile(uintptr(fd), s.dir().Lock())
-		return true, nil
+		s.lock, err = copyOf(s.place.files[fileLock], fileLock)
+		return err == nil, err
 	}
 	if s.lock, err = os.OpenFile(s.dir().Lock(), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
 		return false, fmt.Errorf("BERTH_DATA_DIR: %w", err)

@@ -18,7 +18,7 @@ type queue struct{ webhook.Queue }
 
 // A missing field is a missing limit: without Pool, webhooks reach stacks.
 func TestWebhookConfig_LeavesNoFieldOut(t *testing.T) {
-	s := &Server{store: new(store.Store), log: slog.New(slog.DiscardHandler), cfg: Config{
+	s := &Server{store: new(store.Store), left: &state{Retries: map[string]time.Time{"a": {}}}, log: slog.New(slog.DiscardHandler), cfg: Config{
 		WebhookTimeout: time.Second,
 		WebhookRetries: []time.Duration{time.Second},
 		WebhookAllow:   []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},

@@ -258,6 +258,20 @@ func TestOpen_RefusesADatabaseOfANewerProgram(t *testing.T) {
 	}
 }
 
+func TestOpen_TakesADatabaseOfANewerProgramBackFromIt(t *testing.T) {
+	path := newFile(t)
+	st := create(t, path.open(t))
+	path.exec(t, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, 1)")
+	opts := options(string(path))
+	opts.Newer = true
+	s, err := store.Open(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	get(t, s, st.ID)
+}
+
 func TestOpen_NamesTheFileThatIsNoDatabase(t *testing.T) {
 	text := filepath.Join(t.TempDir(), "text.db")
 	if err := os.WriteFile(text, []byte(strings.Repeat("no database at all\n", 1000)), 0o600); err != nil {

@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,12 +28,12 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there engine.Obj
 	}
 	r := s.takeRunner(st.ID, st.Epoch, !newer.none(), interrupted)
 	r.snapped.Store(!st.Snapshot.At.IsZero())
-	var lost []string
+	lost := s.lostFiles(st, newer)
 	var rest func(context.Context)
 	if waits {
+		lost = slices.DeleteFunc(lost, func(path string) bool { return path == s.cfg.Dir.Source(st.ID, waiting.Next.Source.Folder) })
 		rest = r.resume(ctx, st, there)
 	} else {
-		lost = s.lostFiles(st, newer)
 		rest = r.failLost(ctx, st, there)
 	}
 	r.tell(func(l *loop) {

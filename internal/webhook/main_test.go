@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -64,6 +65,14 @@ func (q *due) Take(_ context.Context, now time.Time) (taken []string, next time.
 	return taken, next
 }
 
+func (q *due) Waiting() map[string]time.Time {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	waiting := map[string]time.Time{}
+	maps.Copy(waiting, q.members)
+	return waiting
+}
+
 func openStore(t testing.TB) *store.Store {
 	t.Helper()
 	key, err := auth.LoadKey(filepath.Join(t.TempDir(), "key"))
@@ -99,7 +108,7 @@ func begin(t testing.TB, d *Dispatcher) *Dispatcher {
 	if err := d.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(d.Close)
+	t.Cleanup(func() { d.Close() })
 	return d
 }
 

@@ -319,6 +319,43 @@ func TestDispatcher_AStartDropsRetriesAndSendsWhatWasNotAttempted(t *testing.T) 
 	})
 }
 
+func TestDispatcher_MakesTheRetriesThatAnotherOneLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t)
+		fails := &trips{status: 500}
+		first := New(standardConfig(s))
+		first.transport = fails
+		if err := first.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		k := hook(t, s, "https://example.com/hook")
+		at := time.Now()
+		record(t, s, k, extended())
+		time.Sleep(500 * time.Millisecond)
+		c := standardConfig(s)
+		if c.Left = first.Close(); len(c.Left) != 1 {
+			t.Fatalf("it leaves %v", c.Left)
+		}
+		next := New(c)
+		next.transport = fails
+		begin(t, next)
+		if n := pendingOf(next); n != 1 {
+			t.Errorf("%d are pending", n)
+		}
+		time.Sleep(time.Hour)
+		var got []time.Duration
+		for _, a := range fails.got() {
+			got = append(got, a.at.Sub(at))
+		}
+		if want := []time.Duration{0, time.Second, 6 * time.Second, 31 * time.Second}; !slices.Equal(got, want) {
+			t.Errorf("attempts after %v, want %v", got, want)
+		}
+		if n := pendingOf(next); n != 0 {
+			t.Errorf("%d are pending at the end", n)
+		}
+	})
+}
+
 func TestDispatcher_FiftyReceiversThatHangDelayNobodyElse(t *testing.T) {
 	s := openStore(t)
 	c := config(s)

@@ -1,0 +1,313 @@
+package integration
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// reloaded are the processes that have taken the place of others, by the server's log.
+func (h *Host) reloaded(t *testing.T) (pids []int) {
+	t.Helper()
+	for line := range strings.Lines(h.log.String()) {
+		var entry struct {
+			Msg string
+			PID int
+		}
+		if json.Unmarshal([]byte(line), &entry) == nil && entry.Msg == "reloaded" {
+			pids = append(pids, entry.PID)
+		}
+	}
+	return pids
+}
+
+// hangUp asks the server to be replaced.
+func (h *Host) hangUp(t *testing.T) { h.signal(t, syscall.SIGHUP) }
+
+// reload has another process take the server's place, and waits until the one before has ended.
+func (h *Host) reload(t *testing.T) {
+	t.Helper()
+	before := len(h.reloaded(t))
+	h.hangUp(t)
+	h.awaitReload(t, before)
+}
+
+// awaitReload waits until another process has taken the server's place, after some others had.
+func (h *Host) awaitReload(t *testing.T, before int) {
+	t.Helper()
+	var pids []int
+	eventually(t, "another process takes the server's place", func() error {
+		if pids = h.reloaded(t); len(pids) <= before {
+			return fmt.Errorf("%d have", len(pids))
+		}
+		return nil
+	})
+	old := h.running()
+	proc, err := os.FindProcess(pids[before])
+	require.NoError(t, err)
+	p := &process{proc: proc, exited: make(chan struct{})}
+	go func() {
+		defer close(p.exited)
+		for !hasExited(proc.Pid) {
+			time.Sleep(20 * time.Millisecond)
+		}
+	}()
+	h.mu.Lock()
+	h.process = p
+	h.mu.Unlock()
+	require.NoError(t, old.wait(t), "the process before did not end well\n%s", h.log)
+}
+
+// hasExited reports whether a process has ended, which nobody may have waited for.
+func hasExited(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return true
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return strings.HasPrefix(rest, "Z")
+}
+
+// copied runs the server from a program of its own, which a test may replace.
+func copied(t *testing.T) (path string, opt Option) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "berthd")
+	return path, func(h *Host) {
+		binary, err := h.binary()
+		require.NoError(t, err)
+		content, err := os.ReadFile(binary)
+		require.NoError(t, err)
+		replaceProgram(t, path, content)
+		h.binary = func() (string, error) { return path, nil }
+	}
+}
+
+// replaceProgram replaces a program as a package manager does.
+func replaceProgram(t *testing.T, path string, content []byte) {
+	t.Helper()
+	next := path + ".new"
+	require.NoError(t, os.WriteFile(next, content, 0o755))
+	require.NoError(t, os.Rename(next, path))
+}
+
+// A service, the API and a page are asked all the time while the server is replaced again and
+// again.
+func TestReload_UnderLoadLosesNoRequest(t *testing.T) {
+	t.Parallel()
+	reloads, requests := wanted(t, "BERTH_TEST_RELOADS", 5), wanted(t, "BERTH_TEST_REQUESTS", 3000)
+	opts := []Option{with("BERTH_DRAIN", drainOfLoad.String()), reachesLoopback}
+	if reloads > 5 {
+		opts = append(opts, asShipped)
+	}
+	h := start(t, opts...)
+	r := newHook(t)
+	st := h.live(t, program(t), manifest("name: app\nnotify: {webhook: '"+r.url+"'}\nservices: [{name: web, runtime: node, start: node server.js}]"))
+	l := &load{h: h, service: "web", st: st, conns: wanted(t, "BERTH_TEST_CONNS", 0)}
+	l.switched.Store(1)
+	began := h.startOf(t, st, "web")
+	stop := l.begin(t)
+	client := h.newClient()
+	ask := func(path, token string, want int) {
+		req := h.request(t, http.MethodGet, path, nil, "Authorization", "Bearer "+token)
+		res, err := client.Do(req)
+		if err == nil {
+			_, err = io.Copy(io.Discard, res.Body)
+			err = errors.Join(err, res.Body.Close())
+		}
+		if err == nil && res.StatusCode != want {
+			err = fmt.Errorf("GET %s: %s", path, res.Status)
+		}
+		if err != nil {
+			l.fail(err)
+		}
+		l.requests.Add(1)
+	}
+	ended, halt := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-halt:
+				return
+			default:
+			}
+			ask("/v0/stacks/"+st.ID, st.ManageToken, http.StatusOK)
+			ask("/", "", http.StatusOK)
+		}
+	}()
+	begun := time.Now()
+	for n := 0; n < reloads || l.requests.Load() < int64(requests); n++ {
+		h.reload(t)
+		h.client.CloseIdleConnections()              // which the process before has closed
+		h.extend(t, st, fmt.Sprintf("%dm", 30+n%20)) // an event between any two
+	}
+	close(halt)
+	<-ended
+	stop()
+	n := len(h.reloaded(t))
+	t.Logf("%d reloads and %d requests, %d streams, %d messages in %s: %d failed",
+		n, l.requests.Load(), l.streams.Load(), l.messages.Load(), time.Since(begun).Round(time.Second), l.failed.Load())
+	if first := l.first.Load(); first != nil {
+		t.Errorf("%d failed; the first: %v", l.failed.Load(), *first)
+	}
+	events := h.events(t, st)
+	require.Zero(t, count(events, "stack.restored"), "a reload is not a restart")
+	require.Zero(t, count(events, "service.crashed"))
+	require.Equal(t, n, count(events, "stack.extended"))
+	require.Equal(t, began, h.startOf(t, st, "web"), "the process was not touched")
+	r.await(t, len(events), func(delivered) bool { return true })
+	seen := map[string]int{}
+	for _, d := range r.attempts() {
+		seen[d.id()]++
+	}
+	for id, times := range seen {
+		require.Equal(t, 1, times, "event %s was delivered more than once", id)
+	}
+	require.Len(t, seen, len(events))
+}
+
+// startOf is when the process of a service was started, as the engine says.
+func (h *Host) startOf(t *testing.T, st *Stack, service string) string {
+	t.Helper()
+	return h.inspect(t, st, service).State.StartedAt
+}
+
+// notes waits until the server's log has a text n times.
+func (h *Host) notes(t *testing.T, n int, text string) {
+	t.Helper()
+	eventually(t, "the log says "+text, func() error {
+		if found := strings.Count(h.log.String(), text); found < n {
+			return fmt.Errorf("it does %d times", found)
+		}
+		return nil
+	})
+}
+
+func TestReload_KeepsLimitsRetriesAndStreams(t *testing.T) {
+	t.Parallel()
+	h := start(t, reachesLoopback, with("BERTH_REDIS_URL", "embedded"), with("BERTH_CREATES_PER_HOUR", "2"), with("BERTH_WEBHOOK_RETRIES", "8s"), with("BERTH_DRAIN", "2s"))
+	r := newHook(t)
+	st := h.live(t, page("x"), r.manifest())
+	r.await(t, len(h.events(t, st)), func(delivered) bool { return true })
+	stream := h.stream(t, st.ManageToken, "/v0/stacks/"+st.ID+"/events")
+	last := stream.until(t, isNamed("stack.live"))
+	id := last[len(last)-1].id
+	r.answers(func(d delivered) int {
+		if ofType("stack.extended")(d) && len(r.attempts()) < 6 {
+			return http.StatusServiceUnavailable
+		}
+		return http.StatusOK
+	})
+	h.extend(t, st, "30m")
+	first := r.awaitType(t, "stack.extended")
+	stream.until(t, isNamed("stack.extended"))
+
+	h.reload(t)
+	_, open := stream.next()
+	require.False(t, open, "the stream ends with the process before")
+	again := h.stream(t, st.ManageToken, "/v0/stacks/"+st.ID+"/events", "Last-Event-ID", id)
+	require.Len(t, again.until(t, isNamed("stack.extended")), 1)
+	second := r.await(t, 2, ofType("stack.extended"))
+	require.Equal(t, first.id(), second[1].id())
+	require.GreaterOrEqual(t, second[1].at.Sub(first.at), 8*time.Second, "the retry came before its time")
+
+	h.create(t, page("y"), nil)
+	h.reload(t)
+	require.Contains(t, h.post(t, archive(t, page("z")), nil, "").refused(t, http.StatusTooManyRequests), "too many requests")
+}
+
+func TestReload_WaitsForJobsAndTakesNewOnesAlong(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_DRAIN", "2s"))
+	st := h.live(t, program(t), manifest(programManifest))
+	begun := h.begin(t, st, program(t).plus(Tree{"n": "2"}), manifest(gated))
+	require.Equal(t, 2, *begun.Deploying)
+	eventually(t, "the new generation runs", func() error {
+		if has := set(h.has(t, st)); !has["container web-g2"] {
+			return fmt.Errorf("the engine has %v", has)
+		}
+		return nil
+	})
+	h.hangUp(t)
+	h.notes(t, 1, "the new process is ready")
+	h.hangUp(t)
+	h.notes(t, 1, "another reload is under way")
+	waiting := h.create(t, program(t), manifest(programManifest))
+	time.Sleep(2 * time.Second) // a build would begin at once
+	require.Zero(t, count(h.events(t, waiting), "service.building"), "it waits in line")
+	require.Empty(t, h.reloaded(t), "a deploy is under way")
+
+	h.put(t, st, "web", "go", "")
+	require.Equal(t, 2, h.deployed(t, st).Generation)
+	h.awaitReload(t, 0)
+	require.Equal(t, "live", h.deployed(t, waiting).Status)
+	for _, st := range []*Stack{st, waiting} {
+		require.Zero(t, count(h.events(t, st), "stack.restored"))
+		require.Zero(t, count(h.events(t, st), "stack.failed"))
+	}
+}
+
+func TestReload_AProgramThatFailsLeavesTheOldOneServing(t *testing.T) {
+	t.Parallel()
+	path, opt := copied(t)
+	h := start(t, opt, with("BERTH_DRAIN", "2s"))
+	st := h.live(t, program(t), manifest(programManifest))
+	real := path + ".real"
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	replaceProgram(t, real, content)
+	old := h.running()
+	began := h.startOf(t, st, "web")
+	serves := func(n int) {
+		h.notes(t, n, "this process serves on")
+		require.True(t, h.alive())
+		require.Equal(t, "1", h.served(t, st, "web"))
+		require.Equal(t, http.StatusOK, h.getAs(t, st.ManageToken, "/v0/stacks/"+st.ID).status)
+	}
+
+	replaceProgram(t, path, []byte("#!/bin/sh\necho this is no server; exit 3\n"))
+	h.hangUp(t)
+	serves(1)
+	require.Contains(t, h.log.String(), "this is no server")
+
+	replaceProgram(t, path, content)
+	require.NoError(t, os.Chmod(path, 0o777))
+	h.hangUp(t)
+	serves(2)
+	require.Contains(t, h.log.String(), "others can write")
+
+	replaceProgram(t, path, []byte("#!/bin/sh\n[ \"$1\" = config ] || exit 4\n"))
+	h.hangUp(t)
+	serves(3)
+
+	// It fails when it has got the place already.
+	replaceProgram(t, path, []byte("#!/bin/sh\n[ \"$1\" = config ] || export BERTH_FAILPOINTS=start-begun\nexec "+real+" \"$@\"\n"))
+	h.hangUp(t)
+	serves(4)
+	require.Contains(t, h.log.String(), "killed at the failpoint start-begun")
+	require.Equal(t, old, h.running())
+
+	replaceProgram(t, path, content)
+	eventually(t, "the requests of before are finished", func() error {
+		h.hangUp(t)
+		if len(h.reloaded(t)) == 0 {
+			return errors.New("not reloaded")
+		}
+		return nil
+	})
+	h.awaitReload(t, 0)
+	require.Equal(t, "1", h.served(t, st, "web"))
+	require.Equal(t, began, h.startOf(t, st, "web"))
+	require.Zero(t, count(h.events(t, st), "stack.restored"))
+	require.Equal(t, 2, h.redeploy(t, st, program(t), manifest(programManifest)).Generation)
+}

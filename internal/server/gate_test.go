@@ -1,0 +1,110 @@
+package server
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+)
+
+// ask has a gate answer a request in the background.
+func ask(g *gate, r *http.Request) (answered chan string) {
+	answered = make(chan string, 1)
+	go func() {
+		w := httptest.NewRecorder()
+		g.ServeHTTP(w, r)
+		answered <- w.Body.String()
+	}()
+	synctest.Wait()
+	return answered
+}
+
+// says returns a handler that reads the whole body and answers with a text.
+func says(text string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		io.WriteString(w, text)
+	})
+}
+
+func get() *http.Request { return httptest.NewRequest(http.MethodGet, "/v0/stacks", nil) }
+
+func post(body io.Reader) *http.Request {
+	return httptest.NewRequest(http.MethodPost, "/v0/stacks", body)
+}
+
+func TestGate_HoldsRequestsBackUntilAnotherAnswersThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(says("here"))
+		require.Equal(t, "here", <-ask(g, get()))
+		g.hold(heldLong)
+		require.Equal(t, "here", <-ask(g, get()))
+		upload := ask(g, post(io.MultiReader(strings.NewReader("x")))) // of unknown length
+		g.hold(heldAll)
+		short := ask(g, get())
+		leaving, leave := context.WithCancel(t.Context())
+		left := ask(g, get().WithContext(leaving))
+		require.Empty(t, upload)
+		require.Empty(t, short)
+		leave()
+		require.Empty(t, <-left, "its sender has left")
+		g.passOn(says("there"))
+		require.Equal(t, "there", <-upload)
+		require.Equal(t, "there", <-short)
+		require.Equal(t, "there", <-ask(g, get()))
+	})
+}
+
+func TestGate_LetsRequestsPassAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(says("here"))
+		g.hold(heldAll)
+		waits := ask(g, get())
+		require.Empty(t, waits)
+		g.hold(heldNone)
+		require.Equal(t, "here", <-waits)
+	})
+}
+
+// An upload is long work until it has arrived, and what follows from it is not.
+func TestGate_AwaitsUploadsAndAllRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		end := make(chan struct{})
+		g := newGate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body)
+			<-end
+		}))
+		out, in := io.Pipe()
+		ask(g, post(out))
+		rested, empty := make(chan bool, 1), make(chan bool, 1)
+		go func() { rested <- g.awaitRest(t.Context()) }()
+		go func() { empty <- g.awaitEmpty(t.Context()) }()
+		synctest.Wait()
+		require.Empty(t, rested)
+		in.Close()
+		require.True(t, <-rested)
+		synctest.Wait()
+		require.Empty(t, empty)
+		soon, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.False(t, g.awaitEmpty(soon))
+		close(end)
+		require.True(t, <-empty)
+	})
+}
+
+func TestIsLong(t *testing.T) {
+	for path, want := range map[string]bool{
+		"/v0/stacks": false, "/v0/stacks/stk_1/services/db/data": true, "/v0/stacks/stk_1/source": true,
+		"/v0/stacks/stk_1/services/web/exec": true, "/v0/stacks/stk_1/events": false, "/account": false,
+	} {
+		require.Equal(t, want, isLong(httptest.NewRequest(http.MethodGet, path, nil)), path)
+	}
+	require.False(t, isLong(post(strings.NewReader("{}"))))
+	require.True(t, isLong(post(strings.NewReader(strings.Repeat("x", smallBody+1)))))
+}
