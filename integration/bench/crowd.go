@@ -2,11 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -24,6 +30,7 @@ const (
 
 	healthGoal  = 300  // milliseconds from the start of the server to its first answer
 	crowdGoal   = 1000 // and to those of all live stacks
+	reloadGoal  = 1000 // that a request may wait while another process takes the server's place
 	crowdFactor = 1.2  // most by which an answer may take longer
 	crowdAsks   = 50   // requests of each kind in a round
 )
@@ -151,8 +158,104 @@ func (b *bench) crowdedStart(ctx context.Context, server *berth, stacks []deploy
 	what := fmt.Sprintf("%d stacks, %d live: start of the server to ", crowd, len(stacks))
 	b.table.worst(what+"its answer at /healthz", millis, healthy, healthGoal)
 	b.table.worst(what+fmt.Sprintf("%d answers", len(stacks)), millis, answered, crowdGoal)
+	return b.crowdedReload(ctx, server, stacks)
+}
+
+// crowdedReload adds the rows of how long requests wait while another process takes the place
+// of a server with a full database.
+func (b *bench) crowdedReload(ctx context.Context, server *berth, stacks []deployed) error {
+	var api, service []float64
+	for range adoptions {
+		waits, stop := server.longestWaits(ctx, "http://"+server.target.addr+"/healthz", stacks[0].URLs["web"])
+		err := server.reload(ctx)
+		if err = errors.Join(err, stop()); err != nil {
+			return err
+		}
+		api, service = append(api, inMillis(waits[0])), append(service, inMillis(waits[1]))
+	}
+	what := fmt.Sprintf("%d stacks, %d live: longest wait during a reload of a request for ", crowd, len(stacks))
+	b.table.worst(what+"the API", millis, api, reloadGoal)
+	b.table.worst(what+"a service", millis, service, reloadGoal)
 	return nil
 }
+
+// longestWaits asks at each URL again and again until stop, which returns the first failure.
+// Afterwards waits are the longest times that an answer took.
+func (s *berth) longestWaits(ctx context.Context, urls ...string) (waits []time.Duration, stop func() error) {
+	waits = make([]time.Duration, len(urls))
+	asking, end := context.WithCancel(ctx)
+	group, _ := errgroup.WithContext(ctx)
+	for i, url := range urls {
+		group.Go(func() error {
+			for asking.Err() == nil {
+				begun := time.Now()
+				if err := s.open(ctx, url); err != nil {
+					return err
+				}
+				waits[i] = max(waits[i], time.Since(begun))
+			}
+			return nil
+		})
+	}
+	return waits, func() error {
+		end()
+		return group.Wait()
+	}
+}
+
+// open asks for a URL of this server, whatever its host, which has to answer with 200.
+func (s *berth) open(ctx context.Context, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	req.Host, req.URL.Host = req.URL.Host, s.target.addr
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, res.Body)
+	if err = errors.Join(err, res.Body.Close()); err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", url, res.Status)
+	}
+	return err
+}
+
+// reload has another process take the server's place, and returns once the one before has
+// ended.
+func (s *berth) reload(ctx context.Context) error {
+	p := s.target.process
+	before, err := os.ReadFile(p.log)
+	if err != nil {
+		return err
+	}
+	if err := p.proc.Signal(syscall.SIGHUP); err != nil {
+		return err
+	}
+	for {
+		text, err := os.ReadFile(p.log)
+		if err != nil {
+			return err
+		}
+		if found := reloaded.FindSubmatch(text[len(before):]); found != nil {
+			pid, err := strconv.Atoi(string(found[1]))
+			if err != nil {
+				return err
+			}
+			return p.replacedBy(pid)
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-p.done:
+			return p.fault("it ended")
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// reloaded matches the line of the log about the process that has taken a server's place.
+var reloaded = regexp.MustCompile(`"msg":"reloaded","pid":(\d+)`)
 
 // crowdedAnswers adds a row for each thing that is asked of both servers in turns.
 func (b *bench) crowdedAnswers(ctx context.Context, full, few asker) error {

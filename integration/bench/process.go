@@ -17,7 +17,7 @@ import (
 // process is a child process.
 type process struct {
 	name string
-	cmd  *exec.Cmd
+	proc *os.Process
 	log  string // path of its output
 	done chan struct{}
 }
@@ -35,26 +35,44 @@ func (b *bench) startProgram(name string, env []string, path string, args ...str
 	if b.core != "" {
 		command = append([]string{"taskset", "-c", b.core}, command...)
 	}
-	p.cmd = exec.Command(command[0], command[1:]...)
-	p.cmd.Env = append(os.Environ(), env...)
-	p.cmd.Stdout, p.cmd.Stderr = out, out
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-	if err := p.cmd.Start(); err != nil {
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	go func() { defer close(p.done); p.cmd.Wait() }() //nolint:errcheck // it is stopped by a signal
+	p.proc = cmd.Process
+	go func() { defer close(p.done); cmd.Wait() }() //nolint:errcheck // it is stopped by a signal
 	return p, nil
 }
 
 // stop asks the program to end and waits until it has.
 func (p *process) stop() {
-	p.cmd.Process.Signal(syscall.SIGTERM)
+	p.proc.Signal(syscall.SIGTERM)
 	select {
 	case <-p.done:
 	case <-time.After(20 * time.Second):
-		syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+		syscall.Kill(-p.proc.Pid, syscall.SIGKILL)
 		<-p.done
 	}
+}
+
+// replacedBy makes this the process that has taken its place, once the one before has ended.
+func (p *process) replacedBy(pid int) error {
+	<-p.done
+	proc, err := os.FindProcess(pid)
+	if err != nil {
+		return err
+	}
+	p.proc, p.done = proc, make(chan struct{})
+	go func() {
+		defer close(p.done)
+		for proc.Signal(syscall.Signal(0)) == nil {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	return nil
 }
 
 // listening waits until something accepts connections at addr.
@@ -156,7 +174,7 @@ func (p *process) tree() []int {
 			children[parent] = append(children[parent], pid)
 		}
 	}
-	tree := []int{p.cmd.Process.Pid}
+	tree := []int{p.proc.Pid}
 	for i := 0; i < len(tree); i++ {
 		tree = append(tree, children[tree[i]]...)
 	}

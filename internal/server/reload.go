@@ -328,7 +328,7 @@ func (s *Server) handOver(ctx context.Context, next *reload.Successor) error {
 		s.log.Error("not reloaded, and this process serves on", "error", err)
 		return s.takeBack(ctx, left)
 	}
-	s.manager.replacedBy(next.PID())
+	s.manager.replacedBy(next.PID(), s.status())
 	s.log.Info("reloaded", "pid", next.PID(), "took", time.Since(began))
 	s.finish(took.Relay)
 	return nil

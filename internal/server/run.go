@@ -201,6 +201,9 @@ func (s *Server) endBeside() {
 	if s.endDepot != nil {
 		s.endDepot()
 	}
+	if s.others != nil {
+		s.others.stop()
+	}
 }
 
 // closeState closes what works on the database and the stacks, and these, and returns what

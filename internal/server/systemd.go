@@ -70,9 +70,9 @@ func (m *manager) reloading() {
 
 // replacedBy says that another process has taken the server's place, and is to be watched from
 // now on.
-func (m *manager) replacedBy(pid int) {
+func (m *manager) replacedBy(pid int, status string) {
 	m.stop()
-	m.notify(fmt.Sprintf("MAINPID=%d\n%s", pid, daemon.SdNotifyReady))
+	m.notify(fmt.Sprintf("MAINPID=%d\n%s\nSTATUS=%s", pid, daemon.SdNotifyReady, status))
 }
 
 // closing is how long the server may take after the drain time: an engine that does not

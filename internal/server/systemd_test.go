@@ -40,6 +40,15 @@ func TestManager_TellsSystemdThatTheServerIsReadyAndStops(t *testing.T) {
 	require.Zero(t, m.every, "there is no watchdog")
 }
 
+func TestManager_TellsSystemdOfAReload(t *testing.T) {
+	next := systemd(t)
+	m := newManager()
+	m.reloading()
+	require.Regexp(t, `^RELOADING=1\nMONOTONIC_USEC=[1-9]\d+\nSTATUS=reloading$`, next())
+	m.replacedBy(4711, "serving http://berth.test")
+	require.Equal(t, "MAINPID=4711\nREADY=1\nSTATUS=serving http://berth.test", next())
+}
+
 func TestManager_GivesSignsOfLifeOnlyWhileTheServerAnswers(t *testing.T) {
 	next := systemd(t)
 	t.Setenv("WATCHDOG_USEC", strconv.Itoa(int((20 * time.Millisecond).Microseconds())))
