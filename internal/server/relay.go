@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"sync/atomic"
 	"time"
 
 	"github.com/berth-host/berth/internal/edge"
@@ -40,7 +39,7 @@ func (a relayAddress) dial(ctx context.Context) (net.Conn, error) {
 type relayed struct {
 	listener *keyed
 	edge     *edge.Server
-	over     atomic.Bool
+	over     chan struct{} // closed once the server before has ended
 }
 
 // openRelayed creates what takes the requests of the server before from the public one's
@@ -57,6 +56,7 @@ func (s *Server) openRelayed(cfg edge.Config) error {
 	s.relayed = &relayed{
 		listener: newKeyed(l, rand.Text()),
 		edge:     edge.NewServer(cfg),
+		over:     make(chan struct{}),
 	}
 	return nil
 }
@@ -69,7 +69,10 @@ func (s *Server) serveRelayed(failed chan<- error) {
 	}
 	r, place := s.relayed, s.place
 	go func() {
-		if err := r.edge.Serve(r.listener); !r.over.Load() {
+		err := r.edge.Serve(r.listener)
+		select {
+		case <-r.over:
+		default:
 			failed <- err
 		}
 	}()
@@ -78,19 +81,29 @@ func (s *Server) serveRelayed(failed chan<- error) {
 	}
 	go func() {
 		place.ended()
+		close(r.over)
 		r.close()
 	}()
 }
 
-// ended reports whether the server before has ended.
-func (r *relayed) ended() bool { return r.over.Load() }
+// awaitEnd returns once the server before has ended. It fails if ctx ends first.
+func (r *relayed) awaitEnd(ctx context.Context) error {
+	if r == nil {
+		return nil
+	}
+	select {
+	case <-r.over:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
 
 // close ends what is left.
 func (r *relayed) close() {
 	if r == nil {
 		return
 	}
-	r.over.Store(true)
 	_ = r.edge.Close() // nobody sends anything any more
 	r.listener.Close() // again where it was served
 }

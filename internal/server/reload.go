@@ -209,9 +209,6 @@ func (s *Server) beginReload(ctx context.Context) {
 	case s.reloads.end != nil:
 		s.log.Warn("not reloaded: another reload is under way")
 		return
-	case s.place != nil && !s.relayed.ended():
-		s.log.Warn("not reloaded: the process before this one still finishes requests; try again in " + s.cfg.Drain.String())
-		return
 	}
 	s.log.Info("reloading", "program", s.reloads.program.Path.Path())
 	s.manager.reloading()
@@ -237,6 +234,9 @@ const preparation = time.Minute
 // prepareReload returns a new process that is ready to take this one's place, once no job is
 // under way.
 func (s *Server) prepareReload(ctx context.Context) (*reload.Successor, error) {
+	if err := s.relayed.awaitEnd(ctx); err != nil {
+		return nil, err
+	}
 	limited, cancel := context.WithTimeout(ctx, preparation)
 	defer cancel()
 	p := s.reloads.program
