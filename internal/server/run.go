@@ -201,6 +201,9 @@ func (s *Server) endBeside() {
 	if s.endDepot != nil {
 		s.endDepot()
 	}
+	if s.usage != nil {
+		s.usage.End()
+	}
 	if s.others != nil {
 		s.others.stop()
 	}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
@@ -37,16 +39,38 @@ func (o orphans) lasting(before orphans) orphans {
 	return both
 }
 
+// survey is the stacks that a node has, and what its engine has.
+type survey struct {
+	stacks []*stack.Stack
+	there  inventory
+}
+
+// survey reads the stacks and the inventory, unless that was done before the start.
+func (s *Supervisor) survey(ctx context.Context) ([]*stack.Stack, inventory, error) {
+	if found := s.surveyed; found != nil {
+		s.surveyed = nil
+		return found.stacks, found.there, nil
+	}
+	var stacks []*stack.Stack
+	group, limited := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
+		stacks, err = s.cfg.Store.Kept(limited, s.cfg.Node)
+		return err
+	})
+	there, err := s.awaitInventory(limited)
+	return stacks, there, cmp.Or(group.Wait(), err)
+}
+
 // ForeignData returns the ids of the stacks that the engine has volumes or snapshots of,
 // if the store knows none of these stacks, not even as deleted: then the database is
 // empty, old or another server's. Otherwise it returns nil.
 func (s *Supervisor) ForeignData(ctx context.Context) ([]string, error) {
-	if _, err := s.cfg.Store.Kept(ctx, s.cfg.Node); err != nil { // whatever the engine has
-		return nil, err
-	}
-	there, err := s.awaitInventory(ctx)
+	stacks, there, err := s.survey(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if s.cfg.Node == "" { // nobody else changes anything before Start
+		s.surveyed = &survey{stacks, there}
 	}
 	var ids []string
 	for id, o := range there {

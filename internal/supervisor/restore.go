@@ -349,6 +349,9 @@ func (g *generation) serveAgain(ctx context.Context, untilStored bool) error {
 func (g *generation) switchBack(ctx context.Context, untilStored bool) (drained []*proxy.Target, err error) {
 	try := func() error {
 		done := g.runner.byLoop(ctx, func(l *loop) outcome {
+			if g.isAsRecorded() {
+				return outcome{drained: l.serveUnnoticed(g)}
+			}
 			return l.switchTo(ctx, g, "restore-committed", g.recordServing)
 		})
 		drained = append(drained, done.drained...) // of each try, since the routes stay
@@ -360,6 +363,20 @@ func (g *generation) switchBack(ctx context.Context, untilStored bool) (drained 
 		err = try()
 	}
 	return drained, err
+}
+
+// isAsRecorded reports whether the generation serves as the row says, and nobody is to be told.
+func (g *generation) isAsRecorded() bool {
+	stopped := g.runner.awaitsEnd(g.st) || slices.ContainsFunc(g.made.Services, func(s stack.Service) bool { return s.Status != stack.Running })
+	return g.unnoticed && !stopped && g.isComplete()
+}
+
+// serveUnnoticed makes a generation the served one and leaves the row as it is. It returns
+// targets that nothing is routed to any more.
+func (l *loop) serveUnnoticed(g *generation) []*proxy.Target {
+	drained := l.runner.route(g.st, g)
+	l.runner.served.Store(g)
+	return drained
 }
 
 // recordServing records in the row that the generation serves again.

@@ -140,6 +140,8 @@ type Supervisor struct {
 
 	quiet atomic.Bool // no deploy begins
 
+	surveyed *survey // by ForeignData, for Start on one machine; or nil
+
 	mu      sync.Mutex
 	runners map[string]*runner   // by the stack's id
 	guests  map[string]*guest    // stacks that are about to come, by id
@@ -168,18 +170,16 @@ func New(cfg Config) *Supervisor {
 // called again then; what a fault of the host prevents is tried again until it passes, or
 // ctx ends.
 func (s *Supervisor) Start(ctx context.Context) error {
-	stacks, err := s.cfg.Store.Kept(ctx, s.cfg.Node)
-	if err != nil {
-		return err
-	}
 	if err := s.cfg.Store.EndCommands(ctx, s.cfg.Node, stack.Now(), "the server died while the command ran, so its end is not known"); err != nil {
 		return err
 	}
-	there, err := s.awaitInventory(ctx)
+	var guarding sync.WaitGroup
+	guarding.Go(func() { s.cfg.Admission.Guard(ctx) })
+	stacks, there, err := s.survey(ctx)
+	guarding.Wait()
 	if err != nil {
 		return err
 	}
-	s.cfg.Admission.Guard(ctx)
 	s.unpause(ctx, there)
 	failpoint.Here("start-begun")
 	if err := s.reserveUsers(ctx, stacks, there); err != nil {

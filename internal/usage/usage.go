@@ -64,6 +64,7 @@ type Recorder struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	work   sync.WaitGroup
+	ended  sync.Once // see End
 
 	turn   sync.Mutex         // held while a step is recorded
 	gauges map[string]*gauge  // by container
@@ -87,13 +88,13 @@ func New(cfg Config) *Recorder {
 // Start begins to measure.
 func (r *Recorder) Start() {
 	r.file.open()
-	r.measure(time.Now()) // what processes have used so far is none of this step
 	r.work.Go(r.run)
 	r.work.Go(r.sizer.run)
 }
 
 // run records each step when it ends.
 func (r *Recorder) run() {
+	r.skip()
 	r.loadLately(time.Now())
 	for {
 		at := time.Now().Truncate(Finest.Length)
@@ -105,12 +106,26 @@ func (r *Recorder) run() {
 	}
 }
 
-// Close records the step under way, which the next Recorder goes on with, and closes the
-// database.
+// skip measures what processes have used so far, which is none of the first step.
+func (r *Recorder) skip() {
+	r.turn.Lock()
+	defer r.turn.Unlock()
+	r.measure(time.Now())
+}
+
+// End records the step under way, which the next Recorder goes on with. What was recorded can
+// still be read.
+func (r *Recorder) End() {
+	r.ended.Do(func() {
+		r.cancel()
+		r.work.Wait()
+		r.record(time.Now().Truncate(Finest.Length))
+	})
+}
+
+// Close is End, and closes the database.
 func (r *Recorder) Close() {
-	r.cancel()
-	r.work.Wait()
-	r.record(time.Now().Truncate(Finest.Length))
+	r.End()
 	r.file.close()
 }
 

@@ -77,6 +77,7 @@ func (w *world) open() *Recorder {
 		Ceilings: Ceilings{Cores: 0.5, Memory: 1 << 30},
 	})
 	r.Start()
+	synctest.Wait() // it has measured what was used before
 	return r
 }
 
