@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berth-host/berth/internal/operator"
+	"github.com/berth-host/berth/internal/stack"
 )
 
 func accountsCommand() *cobra.Command {
@@ -48,7 +49,7 @@ func listAccounts(cmd *cobra.Command, to *operator.Client, _ []string) error {
 	table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "EMAIL\tID\tCREATED\tSTACKS\tDISABLED")
 	for _, a := range all.Accounts {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\n", a.Email, a.ID, a.CreatedAt.Format(time.DateOnly), a.Stacks, a.Reason)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\n", a.Email, a.ID, a.CreatedAt.Format(time.DateOnly), a.Stacks, stack.OneLine(a.Reason))
 	}
 	return table.Flush()
 }
@@ -90,13 +91,21 @@ func banCommand() *cobra.Command {
 }
 
 func banNetwork(cmd *cobra.Command, to *operator.Client, args []string) error {
-	if list, _ := cmd.Flags().GetBool("list"); list { // the flag exists
+	list, _ := cmd.Flags().GetBool("list")   // the flag exists
+	lasts, _ := cmd.Flags().GetString("for") // the flag exists
+	limited, asJSON := cmd.Flags().Changed("for"), cmd.Flags().Changed("json")
+	switch {
+	case list && (limited || len(args) > 0):
+		return errors.New("--list shows the bans and takes no network; leave it out to ban one")
+	case list:
 		return listBans(cmd, to)
-	}
-	if len(args) != 1 {
+	case asJSON:
+		return errors.New("--json is for --list")
+	case limited && lasts == "":
+		return errors.New("--for is empty; write how long, as in 24h or 30d, or leave it out to ban for ever")
+	case len(args) != 1:
 		return errors.New("berthd ban takes one network or address, as in: berthd ban 203.0.113.0/24; --list shows those that are banned")
 	}
-	lasts, _ := cmd.Flags().GetString("for") // the flag exists
 	b, err := to.Ban(cmd.Context(), args[0], lasts)
 	if err == nil {
 		fmt.Fprintf(cmd.ErrOrStderr(), "Banned %s %s.\n", b.Network, until(b.EndsAt))
@@ -169,7 +178,7 @@ func showAudit(cmd *cobra.Command, to *operator.Client, _ []string) error {
 	table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "AT\tUID\tCOMMAND\tRESULT")
 	for _, e := range all.Entries {
-		fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", e.At.Format(time.RFC3339), e.UID, e.Command, e.Result)
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", e.At.Format(time.RFC3339), e.UID, stack.OneLine(e.Command), stack.OneLine(e.Result))
 	}
 	return table.Flush()
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/berth-host/berth/internal/operator"
 	"github.com/berth-host/berth/internal/server"
+	"github.com/berth-host/berth/internal/stack"
 )
 
 func stacksCommand() *cobra.Command {
@@ -109,6 +111,7 @@ func listStacks(cmd *cobra.Command, to *operator.Client, _ []string) error {
 // stackLine returns the cells of a stack, separated by tabs.
 func stackLine(s *operator.Stack) string {
 	failure, _, _ := strings.Cut(s.Failure, "\n")
+	failure = stack.OneLine(failure)
 	owner := "-"
 	if s.Owner != nil {
 		owner = *s.Owner
@@ -196,7 +199,7 @@ func showStack(cmd *cobra.Command, config server.Config, args []string) error {
 	}
 	errs := []error{table.Flush()}
 	if whole.Node != "" {
-		_, err := fmt.Fprintf(out, "\nNode %s has it, in epoch %d.\n", whole.Node, whole.Epoch)
+		_, err := fmt.Fprintf(out, "\nNode %s has it, in epoch %d.\n", cmp.Or(whole.NodeName, whole.Node), whole.Epoch)
 		errs = append(errs, err)
 	}
 	for _, l := range whole.Left {

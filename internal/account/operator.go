@@ -70,7 +70,7 @@ func (a *Accounts) Remove(ctx context.Context, email string, confirm func(addres
 func (a *Accounts) Disable(ctx context.Context, email, reason string) (store.Account, error) {
 	account, err := a.find(ctx, email, "berthd accounts list shows all")
 	if err == nil {
-		account.DisabledFor = cmp.Or(strings.TrimSpace(reason), "no reason was given")
+		account.DisabledFor = cmp.Or(strings.TrimSpace(reason), account.DisabledFor, "no reason was given")
 		err = a.cfg.Store.DisableAccount(ctx, account.ID, account.DisabledFor)
 	}
 	return account, err

@@ -49,10 +49,22 @@ func (who caller) role(s *stack.Stack) string {
 func (g gate) open(c *fiber.Ctx) (*stack.Stack, string, error) {
 	token, present := bearer(c)
 	s, role, err := g.grant(token, present, c.Params("id"))
-	if err == nil {
-		noteStack(c, s.ID)
+	if err != nil {
+		return nil, "", err
+	}
+	noteStack(c, s.ID)
+	if role == roleAgent && s.Claimed() && c.Method() != fiber.MethodGet && c.Method() != fiber.MethodHead {
+		err = g.checkOwner(s)
 	}
 	return s, role, err
+}
+
+// checkOwner refuses what an agent would change for an account that is disabled.
+func (g gate) checkOwner(s *stack.Stack) error {
+	if err := g.store.CheckAccount(g.base, s.Owner); err != nil {
+		return fmt.Errorf("check the owner of stack %s: %w", s.ID, err)
+	}
+	return nil
 }
 
 // grant returns the stack with an id and the role on it of the token's holder.

@@ -93,6 +93,8 @@ type Store interface {
 	Events(ctx context.Context, id string, after int64, limit int) ([]stack.Event, error)
 	FindManageToken(ctx context.Context, hash []byte) (id string, ok bool, err error)
 	AccountByKey(ctx context.Context, hash []byte) (store.Account, bool, error)
+	// CheckAccount returns a Forbidden error if an account is disabled.
+	CheckAccount(ctx context.Context, accountID string) error
 	// AccountEmail returns the email of an account that exists.
 	AccountEmail(ctx context.Context, accountID string) (string, error)
 	// FindReceipt returns the receipt of a request with an Idempotency-Key.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 
 	"github.com/berth-host/berth/internal/wire"
@@ -29,7 +30,10 @@ type PlainConfig struct {
 	// Challenge answers a certificate authority, and reports whether the request was
 	// from one; nil if there is none.
 	Challenge func(w http.ResponseWriter, r *http.Request) bool
-	Log       *slog.Logger
+	// Banned reports whether callers with an address get no other answer than a 403; nil: none
+	// do.
+	Banned func(netip.Addr) bool
+	Log    *slog.Logger
 }
 
 // PlainServer serves plain HTTP beside a listener that speaks TLS: it answers certificate
@@ -62,6 +66,10 @@ func (cfg PlainConfig) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := requestID(r)
 	w.Header()[wire.HeaderRequestID] = []string{id}
 	if cfg.Challenge != nil && cfg.Challenge(w, r) {
+		return
+	}
+	if ip := peerOf(r.RemoteAddr).ip; cfg.Banned != nil && cfg.Banned(ip) {
+		writeError(w, http.StatusForbidden, banned)
 		return
 	}
 	host, valid := parseHost(r.Host)

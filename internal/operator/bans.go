@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +16,8 @@ import (
 
 // Bans knows which client networks are banned. The zero Bans bans none.
 type Bans struct {
+	reading sync.Mutex // held while bans are read, so that what was read last holds
+
 	set atomic.Pointer[bart.Lite] // nil for none
 }
 
@@ -29,6 +32,8 @@ func (b *Bans) Banned(ip netip.Addr) bool {
 
 // Read reads the bans from the database.
 func (b *Bans) Read(ctx context.Context, from *store.Store) error {
+	b.reading.Lock()
+	defer b.reading.Unlock()
 	bans, err := from.Bans(ctx)
 	if err != nil {
 		return err

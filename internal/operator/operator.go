@@ -17,6 +17,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"regexp"
 	"strings"
 	"time"
 
@@ -57,15 +58,15 @@ func New(cfg Config) *Server {
 	s := &Server{cfg: cfg}
 	mux := http.NewServeMux()
 	answer(s, mux, "/stacks/list", func(none) string { return "stacks list" }, s.listStacks)
-	answer(s, mux, "/stacks/show", func(a stackID) string { return "stacks show " + a.ID }, s.showStack)
-	answer(s, mux, "/stacks/stop", func(a stopping) string { return "stacks stop " + a.ID + " --reason " + quote(a.Reason) }, s.stopStack)
-	answer(s, mux, "/stacks/delete", func(a stackID) string { return "stacks delete " + a.ID }, s.deleteStack)
+	answer(s, mux, "/stacks/show", func(a stackID) string { return "stacks show " + word(a.ID) }, s.showStack)
+	answer(s, mux, "/stacks/stop", func(a stopping) string { return "stacks stop " + word(a.ID) + " --reason " + quote(a.Reason) }, s.stopStack)
+	answer(s, mux, "/stacks/delete", func(a stackID) string { return "stacks delete " + word(a.ID) }, s.deleteStack)
 	answer(s, mux, "/accounts/list", func(none) string { return "accounts list" }, s.listAccounts)
 	answer(s, mux, "/accounts/disable", disabling.line, s.disableAccount)
-	answer(s, mux, "/accounts/enable", func(a email) string { return "accounts enable " + a.Email }, s.enableAccount)
+	answer(s, mux, "/accounts/enable", func(a email) string { return "accounts enable " + word(a.Email) }, s.enableAccount)
 	answer(s, mux, "/bans/list", func(none) string { return "ban --list" }, s.listBans)
 	answer(s, mux, "/bans/add", banning.line, s.addBan)
-	answer(s, mux, "/bans/remove", func(a network) string { return "unban " + a.Network }, s.removeBan)
+	answer(s, mux, "/bans/remove", func(a network) string { return "unban " + word(a.Network) }, s.removeBan)
 	answer(s, mux, "/audit", func(limit) string { return "audit" }, s.listEntries)
 	s.http = http.Server{
 		Handler:           mux,
@@ -81,8 +82,13 @@ func New(cfg Config) *Server {
 // Serve answers commands until Close.
 func (s *Server) Serve(l net.Listener) error { return s.http.Serve(l) }
 
-// Close ends what is under way.
-func (s *Server) Close() error { return s.http.Close() }
+// Shutdown waits for the commands under way, or for ctx, and then ends them.
+func (s *Server) Shutdown(ctx context.Context) error {
+	if err := s.http.Shutdown(ctx); err != nil {
+		return errors.Join(fmt.Errorf("shut the operator's socket down: %w", err), s.http.Close())
+	}
+	return nil
+}
 
 // The arguments of the commands.
 type (
@@ -115,7 +121,7 @@ type (
 )
 
 func (a disabling) line() string {
-	line := "accounts disable " + a.Email
+	line := "accounts disable " + word(a.Email)
 	if a.Reason != "" {
 		line += " --reason " + quote(a.Reason)
 	}
@@ -127,12 +133,24 @@ func (a disabling) line() string {
 
 func (a banning) line() string {
 	if a.For == "" {
-		return "ban " + a.Network
+		return "ban " + word(a.Network)
 	}
-	return "ban " + a.Network + " --for " + a.For
+	return "ban " + word(a.Network) + " --for " + word(a.For)
 }
 
 func quote(text string) string { return fmt.Sprintf("%q", text) }
+
+// plain matches an argument that is one word, whatever it says.
+var plain = regexp.MustCompile(`^[A-Za-z0-9_.:@/+-]+$`)
+
+// word returns an argument as it is recorded: an entry is one line, and no argument looks like
+// several.
+func word(text string) string {
+	if plain.MatchString(text) {
+		return text
+	}
+	return quote(text)
+}
 
 // maxCommand is how many bytes a command may have.
 const maxCommand = 64 << 10
@@ -151,8 +169,10 @@ func answer[A, R any](s *Server, mux *http.ServeMux, path string, line func(A) s
 		if err == nil {
 			// Whoever gave the command may leave; what was begun is done and recorded.
 			ctx := context.WithoutCancel(r.Context())
-			result, err = do(ctx, args)
-			err = errors.Join(err, s.record(ctx, line(args), err))
+			err = s.audited(ctx, line(args), func() (err error) {
+				result, err = do(ctx, args)
+				return err
+			})
 		}
 		w.Header().Set("Content-Type", "application/json")
 		if err != nil {
@@ -164,18 +184,29 @@ func answer[A, R any](s *Server, mux *http.ServeMux, path string, line func(A) s
 	})
 }
 
-// record records a command and what came of it.
-func (s *Server) record(ctx context.Context, command string, err error) error {
-	uid, _ := ctx.Value(uidKey{}).(int)
+// begun is the result of a command that is being carried out, or was when the server died.
+const begun = "begun"
+
+// audited records a command, carries it out, and records what came of it.
+func (s *Server) audited(ctx context.Context, command string, do func() error) error {
+	uid, ok := ctx.Value(uidKey{}).(int)
+	if !ok {
+		uid = unknownUser
+	}
+	id, err := s.cfg.Store.Audit(ctx, store.AuditEntry{At: stack.Now(), UID: uid, Command: command, Result: begun})
+	if err != nil {
+		return fmt.Errorf("nothing was done, since the audit cannot be written: %w", err)
+	}
+	err = do()
 	result := "ok"
 	if err != nil {
 		result = err.Error()
 	}
-	if err := s.cfg.Store.Audit(ctx, store.AuditEntry{At: stack.Now(), UID: uid, Command: command, Result: result}); err != nil {
-		return fmt.Errorf("the command is not in the audit: %w", err)
-	}
 	s.cfg.Log.Info("operator", "uid", uid, "command", command, "result", result)
-	return nil
+	if fault := s.cfg.Store.EndAudit(ctx, id, result); fault != nil {
+		return errors.Join(err, fmt.Errorf("the audit does not say what came of the command: %w", fault))
+	}
+	return err
 }
 
 func (s *Server) listStacks(ctx context.Context, _ none) (Stacks, error) {
@@ -190,7 +221,7 @@ func (s *Server) listStacks(ctx context.Context, _ none) (Stacks, error) {
 	used := s.cfg.Usage()
 	list := Stacks{Stacks: make([]Stack, len(all))}
 	for i, st := range all {
-		list.Stacks[i] = view(st, emails, used[st.ID])
+		list.Stacks[i] = view(st, s.nodeName(st), emails, used[st.ID])
 	}
 	list.Builds.Running, list.Builds.Waiting = s.cfg.Builds()
 	return list, nil
@@ -206,7 +237,7 @@ func (s *Server) showStack(ctx context.Context, a stackID) (Stack, error) {
 		return Stack{}, err
 	}
 	used := s.cfg.Usage()[st.ID]
-	whole := view(st, emails, used)
+	whole := view(st, s.nodeName(st), emails, used)
 	whole.Services = make([]Service, len(st.Generation.Services))
 	for i := range st.Generation.Services {
 		svc := &st.Generation.Services[i]
@@ -215,6 +246,14 @@ func (s *Server) showStack(ctx context.Context, a stackID) (Stack, error) {
 	}
 	whole.Left, err = s.left(ctx, st.ID)
 	return whole, err
+}
+
+// nodeName returns the name of the node that owns a stack; "" on one machine.
+func (s *Server) nodeName(st *stack.Stack) string {
+	if s.cfg.NodeName == nil {
+		return ""
+	}
+	return s.cfg.NodeName(st.Node)
 }
 
 // left returns the data of a stack that is on nodes that do not own it.
@@ -241,9 +280,10 @@ func (s *Server) emails(ctx context.Context) (map[string]string, error) {
 }
 
 // view returns a stack as an operator sees it.
-func view(st *stack.Stack, emails map[string]string, used map[string]usage.Use) Stack {
+func view(st *stack.Stack, nodeName string, emails map[string]string, used map[string]usage.Use) Stack {
 	v := Stack{
-		ID: st.ID, Name: st.Name, Status: string(st.Status), CreatedAt: st.CreatedAt, Deploying: st.Deploying != 0,
+		NodeName: nodeName,
+		ID:       st.ID, Name: st.Name, Status: string(st.Status), CreatedAt: st.CreatedAt, Deploying: st.Deploying != 0,
 		Failure: cmp.Or(st.Error, st.DeployError), Node: st.Node, Epoch: st.Epoch,
 	}
 	if st.Owner != "" {
@@ -348,9 +388,12 @@ func (s *Server) addBan(ctx context.Context, a banning) (Ban, error) {
 	ban := store.Ban{Network: prefix, CreatedAt: stack.Now()}
 	shown := Ban{Network: prefix.String(), CreatedAt: ban.CreatedAt}
 	if a.For != "" {
-		lasts, err := stack.ParseDuration(a.For)
+		lasts, err := stack.ParseDurationLike(a.For, "24h or 30d")
+		if err == nil && lasts <= 0 {
+			err = errors.New("no time at all; leave it out to ban for ever, or use berthd unban")
+		}
 		if err != nil {
-			return Ban{}, fmt.Errorf("--for %q is %w", a.For, err)
+			return Ban{}, fmt.Errorf("--for %q: %w", a.For, err)
 		}
 		ban.EndsAt = ban.CreatedAt.Add(lasts)
 		shown.EndsAt = &ban.EndsAt
@@ -358,7 +401,15 @@ func (s *Server) addBan(ctx context.Context, a banning) (Ban, error) {
 	if err := s.cfg.Store.SetBan(ctx, ban); err != nil {
 		return Ban{}, err
 	}
-	return shown, s.cfg.Bans.Read(ctx, s.cfg.Store)
+	return shown, s.readBans(ctx)
+}
+
+// readBans makes what the database says of bans hold at once.
+func (s *Server) readBans(ctx context.Context) error {
+	if err := s.cfg.Bans.Read(ctx, s.cfg.Store); err != nil {
+		return fmt.Errorf("stored, and it holds within %s once the database can be read: %w", bansEvery, err)
+	}
+	return nil
 }
 
 func (s *Server) removeBan(ctx context.Context, a network) (none, error) {
@@ -373,7 +424,7 @@ func (s *Server) removeBan(ctx context.Context, a network) (none, error) {
 	if err != nil {
 		return none{}, err
 	}
-	return none{}, s.cfg.Bans.Read(ctx, s.cfg.Store)
+	return none{}, s.readBans(ctx)
 }
 
 // parseNetwork reads a network or an address, which is a network of one.

@@ -9,7 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -66,7 +68,7 @@ func newWorld(t *testing.T) *world {
 	require.NoError(t, err)
 	go func() { _ = s.Serve(l) }()
 	t.Cleanup(func() {
-		require.NoError(t, s.Close())
+		require.NoError(t, s.Shutdown(context.Background()))
 		_ = l.Close() // again where it was served
 		_, err := os.Lstat(filepath.Join(w.dir, socketName))
 		require.ErrorIs(t, err, os.ErrNotExist)
@@ -229,7 +231,7 @@ func TestAudit_HasEveryCommandWithItsSenderAndResult(t *testing.T) {
 	require.NoError(t, err)
 	_, err = w.client.Ban(t.Context(), "203.0.113.0/24", "24h")
 	require.NoError(t, err)
-	all, err := w.client.Audit(t.Context(), 3)
+	all, err := w.client.Audit(t.Context(), 4)
 	require.NoError(t, err)
 	var lines []string
 	for _, e := range all.Entries {
@@ -241,6 +243,7 @@ func TestAudit_HasEveryCommandWithItsSenderAndResult(t *testing.T) {
 		"accounts enable bo@example.com: bo@example.com has no account; berthd accounts list shows all",
 		`accounts disable ana@example.com --reason "says \"no\"": ok`,
 		"ban 203.0.113.0/24 --for 24h: ok",
+		"audit: begun",
 	}, lines)
 	conn, err := dial(t.Context(), w.dir)
 	require.NoError(t, err)
@@ -251,4 +254,62 @@ func TestAudit_HasEveryCommandWithItsSenderAndResult(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(answer), "422")
 	require.Empty(t, w.host.told)
+}
+
+func TestWord_IsOneLineAndNotAnotherArgument(t *testing.T) {
+	for text, want := range map[string]string{
+		"stk_3f2a9c1b7d4e": "stk_3f2a9c1b7d4e", "ana+x@example.com": "ana+x@example.com", "2001:db8::/48": "2001:db8::/48",
+		"": `""`, "a\nb": `"a\nb"`, "a --stop": `"a --stop"`, "\u202eb": `"\u202eb"`,
+	} {
+		require.Equal(t, want, word(text))
+	}
+}
+
+func TestBan_RefusesNoTimeAtAll(t *testing.T) {
+	w := newWorld(t)
+	for _, lasts := range []string{"0s", "-1h", "soon"} {
+		_, err := w.client.Ban(t.Context(), "203.0.113.0/24", lasts)
+		require.ErrorContains(t, err, "--for", lasts)
+	}
+	all, err := w.client.Bans(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, all.Bans)
+}
+
+func TestFollow_ReadsBansThatOthersHaveSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := store.Open(t.Context(), store.Options{Path: filepath.Join(t.TempDir(), "berth.db"), Sealer: auth.NewSealer(auth.Key{}), Log: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		defer s.Close()
+		var bans Bans
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			bans.Follow(ctx, s, slog.New(slog.DiscardHandler))
+		}()
+		address := netip.MustParseAddr("203.0.113.7")
+		require.False(t, bans.Banned(address))
+		require.NoError(t, s.SetBan(t.Context(), store.Ban{Network: netip.PrefixFrom(address, 32), CreatedAt: stack.Now(), EndsAt: stack.Now().Add(time.Minute)}))
+		time.Sleep(2 * bansEvery)
+		require.True(t, bans.Banned(address))
+		time.Sleep(2 * time.Minute)
+		require.False(t, bans.Banned(address), "the ban has ended")
+		stop()
+		<-done
+	})
+}
+
+func TestClient_SaysThatAServerIsStarting(t *testing.T) {
+	dir := t.TempDir()
+	c := NewClient(dir)
+	_, err := c.Stacks(t.Context())
+	require.EqualError(t, err, "no berthd is running on "+dir)
+	require.ErrorIs(t, err, ErrNoServer)
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	require.NoError(t, err)
+	defer lock.Close()
+	require.NoError(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
+	_, err = c.Stacks(t.Context())
+	require.EqualError(t, err, "the berthd on "+dir+" is still starting; try again in a moment")
 }

@@ -16,10 +16,11 @@ type Stack struct {
 	Data      *int64     `json:"data_bytes"`
 	Failure   string     `json:"error,omitempty"` // why it failed, or why its latest deploy did
 	Node      string     `json:"node,omitempty"`  // id of the owner, in a cluster
+	NodeName  string     `json:"node_name,omitempty"`
 	Epoch     int64      `json:"epoch"`
 
-	Services []Service `json:"services,omitempty"`  // where one stack is shown
-	Left     []Left    `json:"data_left,omitempty"` // where one stack is shown
+	Services []Service `json:"services,omitzero"`  // nil where all stacks are listed
+	Left     []Left    `json:"data_left,omitzero"` // nil where all stacks are listed
 }
 
 // Service is a service of a stack as an operator sees it.
@@ -89,7 +90,7 @@ type Entry struct {
 	At      time.Time `json:"at"`
 	UID     int       `json:"uid"` // of the process that sent it
 	Command string    `json:"command"`
-	Result  string    `json:"result"` // ok, or the error
+	Result  string    `json:"result"` // ok, begun, or the error
 }
 
 // Entries are the last commands, oldest first.

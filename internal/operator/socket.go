@@ -69,17 +69,20 @@ func within(folder *os.File) string {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", folder.Fd(), socketName)
 }
 
-// uidOf returns the user of the process at the other end of a connection, -1 if it is not known.
+// unknownUser stands for a user that the kernel does not name.
+const unknownUser = -1
+
+// uidOf returns the user of the process at the other end of a connection.
 func uidOf(conn net.Conn) int {
 	c, ok := conn.(*net.UnixConn)
 	if !ok {
-		return -1
+		return unknownUser
 	}
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return -1
+		return unknownUser
 	}
-	uid := -1
+	uid := unknownUser
 	_ = raw.Control(func(fd uintptr) { // its error is that the connection is closed
 		if peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
 			uid = int(peer.Uid)

@@ -50,7 +50,7 @@ var mayImport = map[string][]string{
 	"internal/supervisor":        {"internal/archive", "internal/stack", "internal/source", "internal/manifest", "internal/store", "internal/builder", "internal/engine", "internal/proxy", "internal/site", "internal/logfile", "internal/datadir", "internal/admission", "internal/health", "internal/hostfault"},
 	"internal/usage":             {"internal/stack", "internal/proxy", "internal/engine", "internal/histogram"},
 	"internal/account":           {"internal/stack", "internal/auth", "internal/store"},
-	"internal/operator":          {"internal/stack", "internal/store", "internal/account", "internal/usage"},
+	"internal/operator":          {"internal/stack", "internal/store", "internal/account", "internal/usage", "internal/datadir"},
 	"internal/domain":            {"internal/stack", "internal/safetext", "internal/auth"},
 	"internal/appserver":         {"internal/stack", "internal/store", "internal/archive", "internal/source", "internal/sse", "internal/fair"},
 	"internal/api":               {"internal/stack", "internal/source", "internal/stackid", "internal/safetext", "internal/archive", "internal/manifest", "internal/auth", "internal/store", "internal/account", "internal/domain", "internal/appserver", "internal/logfile", "internal/sse", "internal/slowbody", "internal/fair", "internal/usage"},
@@ -58,7 +58,7 @@ var mayImport = map[string][]string{
 	"internal/client":            {"internal/manifest"},
 	"internal/cli":               {"internal/client", "internal/manpage", "internal/mcp", "internal/pack", "internal/archive", "internal/manifest", "internal/stack"},
 	"images":                     {"internal/engine"},
-	"cmd/berthd":                 {"internal/server", "internal/manpage", "internal/operator", "internal/reload"},
+	"cmd/berthd":                 {"internal/server", "internal/manpage", "internal/operator", "internal/reload", "internal/stack"},
 	"cmd/berth":                  {"internal/cli"},
 
 	"integration/cluster":    {"images"},

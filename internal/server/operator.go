@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"net"
+	"sync"
+	"time"
 
 	"github.com/berth-host/berth/internal/operator"
 )
@@ -13,6 +15,8 @@ type governing struct {
 	server   *operator.Server
 	listener net.Listener
 	end      context.CancelFunc // of reading the bans
+	reading  sync.WaitGroup
+	closing  sync.Once
 }
 
 // openOperator opens the socket for the operator's commands, and reads the bans.
@@ -36,17 +40,27 @@ func (s *Server) openOperator(ctx context.Context) (err error) {
 	})
 	following, end := context.WithCancel(context.Background())
 	g.end = end
-	go g.bans.Follow(following, s.store, s.log)
+	g.reading.Go(func() { g.bans.Follow(following, s.store, s.log) })
 	return nil
 }
 
-// close ends the operator's socket. What is under way ends with it.
-func (g *governing) close() error {
-	if g.server == nil {
-		return nil
+// commandsEnd is how long commands under way may take when the server ends.
+const commandsEnd = 10 * time.Second
+
+// close ends the operator's socket after the commands under way. It may be called again.
+func (g *governing) close() (err error) {
+	if g.server != nil {
+		g.closing.Do(func() { err = g.closeNow() })
 	}
-	g.end()
-	err := g.server.Close()
+	return err
+}
+
+func (g *governing) closeNow() error {
+	ctx, cancel := context.WithTimeout(context.Background(), commandsEnd)
+	defer cancel()
+	err := g.server.Shutdown(ctx)
 	_ = g.listener.Close() // again where it was served
+	g.end()
+	g.reading.Wait()
 	return err
 }

@@ -193,8 +193,11 @@ func (s *Server) closeListeners() error {
 	return errors.Join(errs...)
 }
 
-// endBeside ends what goes on beside the requests and the stacks, and may be ended again.
+// endBeside ends what goes on beside the requests and the stacks, and may be called again.
 func (s *Server) endBeside() {
+	if err := s.governing.close(); err != nil {
+		s.log.Warn("commands of an operator cut", "error", err)
+	}
 	if s.endDomains != nil {
 		s.endDomains()
 	}
@@ -212,7 +215,7 @@ func (s *Server) endBeside() {
 // closeState closes what works on the database and the stacks, and these, and returns what
 // whoever takes this server's place is to be given.
 func (s *Server) closeState() (left state, err error) {
-	errs := []error{s.governing.close()}
+	var errs []error
 	if s.usage != nil {
 		s.usage.Close()
 	}

@@ -197,15 +197,20 @@ func (s *Store) removeAccount(ctx context.Context, tx *sql.Tx, accountID string)
 
 // checkOwner refuses a deleted account as the owner of a stack or session: it was
 // deleted after its key, session or password had been looked up.
-func (s *Store) checkOwner(ctx context.Context, tx *sql.Tx, accountID string) error {
-	_, there, err := readOne(ctx, s, tx, "look for the account", onlyPlace[int], "SELECT 1 FROM accounts WHERE id = ?", accountID)
+func (s *Store) checkOwner(ctx context.Context, from querier, accountID string) error {
+	account, there, err := readOne(ctx, s, from, "look for the account", (*Account).places, "SELECT "+accountColumns+" FROM accounts WHERE id = ?", accountID)
 	if err != nil {
 		return err
 	}
 	if !there {
 		return stack.NewError(stack.Unauthenticated, "this account was deleted a moment ago")
 	}
-	return nil
+	return account.CheckEnabled()
+}
+
+// CheckAccount returns a Forbidden error if an operator has disabled an account.
+func (s *Store) CheckAccount(ctx context.Context, accountID string) error {
+	return s.checkOwner(ctx, s.read, accountID)
 }
 
 var errNoAccount = stack.NewError(stack.NotFound, "there is no such account")

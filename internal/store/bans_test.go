@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,10 +49,18 @@ func (on suite) TestAudit_KeepsTheOrder(t *testing.T) {
 	s, _ := on.open(t)
 	var all []store.AuditEntry
 	for i, result := range []string{"ok", "it failed", "ok"} {
-		e := store.AuditEntry{At: stack.Now(), UID: i, Command: "stacks list", Result: result}
-		if err := s.Audit(t.Context(), e); err != nil {
+		e := store.AuditEntry{At: stack.Now(), UID: i, Command: "stacks list", Result: "begun"}
+		id, err := s.Audit(t.Context(), e)
+		if err != nil {
 			t.Fatal(err)
 		}
+		if got, err := s.AuditEntries(t.Context(), 1); err != nil || len(got) != 1 || !cmp.Equal(got[0], e) {
+			t.Errorf("while the command is carried out, the audit has %+v, %v", got, err)
+		}
+		if err := s.EndAudit(t.Context(), id, result); err != nil {
+			t.Fatal(err)
+		}
+		e.Result = result
 		all = append(all, e)
 	}
 	got, err := s.AuditEntries(t.Context(), 2)
@@ -87,5 +96,40 @@ func (on suite) TestAccounts_AreDisabledForAReason(t *testing.T) {
 	}
 	if err := s.DisableAccount(t.Context(), "acc_nobody", "x"); stack.KindOf(err) != stack.NotFound {
 		t.Error(err)
+	}
+}
+
+// Whoever holds what an account had begun is refused once the account is disabled.
+func (on suite) TestAccounts_ThatAreDisabledGetNothingMore(t *testing.T) {
+	s, _ := on.open(t)
+	bo := newAccount(t, s, "bo@example.com")
+	owned := newStack("owned")
+	owned.Owner = bo.ID
+	if err := s.Create(t.Context(), owned, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.DisableAccount(t.Context(), bo.ID, "spam"); err != nil {
+		t.Fatal(err)
+	}
+	next := func(k *stack.Stack) ([]stack.Event, error) { k.Attempt++; return nil, nil }
+	other := newStack("other")
+	other.Owner = bo.ID
+	_, session := s.CreateSession(t.Context(), bo, []byte("token"), stack.Now().Add(time.Hour), "", "")
+	_, deploy := s.Update(t.Context(), owned.ID, next)
+	for what, err := range map[string]error{
+		"a session": session, "a deploy": deploy, "a create": s.Create(t.Context(), other, nil), "a check": s.CheckAccount(t.Context(), bo.ID),
+	} {
+		if stack.KindOf(err) != stack.Forbidden || !strings.Contains(err.Error(), "spam") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := s.Update(t.Context(), owned.ID, func(k *stack.Stack) ([]stack.Event, error) { k.Name = "renamed"; return nil, nil }); err != nil {
+		t.Errorf("a change that is none of the account's: %v", err)
+	}
+	if err := s.DisableAccount(t.Context(), bo.ID, ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Update(t.Context(), owned.ID, next); err != nil {
+		t.Errorf("after it is enabled: %v", err)
 	}
 }

@@ -85,7 +85,9 @@ func writeEverything(t *testing.T, s *store.Store) *stack.Stack {
 	addDomain(t, s, full, "www.example.com")
 	must(s.DisableAccount(t.Context(), bo.ID, "spam"))
 	must(s.SetBan(t.Context(), store.Ban{Network: netip.MustParsePrefix("203.0.113.0/24"), CreatedAt: stack.Now()}))
-	must(s.Audit(t.Context(), store.AuditEntry{At: stack.Now(), UID: 1000, Command: "audit", Result: "ok"}))
+	entry, err := s.Audit(t.Context(), store.AuditEntry{At: stack.Now(), UID: 1000, Command: "audit", Result: "begun"})
+	must(err)
+	must(s.EndAudit(t.Context(), entry, "ok"))
 	must(s.Reserve(t.Context(), 5000))
 	must(s.Close())
 	return full

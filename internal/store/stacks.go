@@ -181,15 +181,15 @@ func (s *Store) FindClaimCode(ctx context.Context, hash []byte) (stackID string,
 	return s.find(ctx, "claim_code_hash", hash)
 }
 
-// checkChange refuses a change that gives a stack to a deleted account, or lets it begin
-// to count in a network that has limit unclaimed stacks or more; a limit of 0 means none.
+// checkChange refuses a change that gives a stack to an account which is deleted or disabled,
+// accepts a deploy for one, or lets the stack begin to count in a network that has limit unclaimed stacks or more; a limit of 0 means none.
 func (s *Store) checkChange(ctx context.Context, tx *sql.Tx, before stack.Stack, k *stack.Stack, limit int, now time.Time) error {
 	if limit > 0 && k.Counted() && !before.Counted() {
 		if err := s.checkCap(ctx, tx, k.Network, limit, now); err != nil {
 			return err
 		}
 	}
-	if k.Owner == before.Owner || k.Owner == "" {
+	if k.Owner == "" || k.Owner == before.Owner && k.Attempt == before.Attempt {
 		return nil
 	}
 	return s.checkOwner(ctx, tx, k.Owner)

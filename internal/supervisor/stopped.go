@@ -50,6 +50,7 @@ type accepted struct {
 	deploy    bool
 	startedAt time.Time // of the deploy
 	restore   bool      // of a stack that was claimed
+	stop      bool      // by an operator
 }
 
 // settleLater does what follows from a change that a request made while the database went
@@ -63,10 +64,13 @@ func (r *runner) settleLater(asked accepted) {
 	})
 }
 
-// settle fails a deploy that was accepted after all, and brings back a stack that was claimed.
+// settle fails a deploy that was accepted after all, brings back a stack that was claimed, and
+// ends what runs of one that was stopped.
 func (l *loop) settle(st *stack.Stack, asked accepted) {
 	r := l.runner
 	switch {
+	case asked.stop && st.Status == stack.Failed:
+		l.endStoppedByOperator(st, nil)
 	case asked.restore && st.Restoring():
 		l.dropDeploys(st.Attempt + 1)
 		l.interrupt(context.Canceled, r.restoreLate)
@@ -117,31 +121,53 @@ func (s *Supervisor) Stop(ctx context.Context, id, reason string) error {
 	if r == nil {
 		return s.whyNotHere(ctx, id)
 	}
-	st, err := s.change(ctx, id, func(st *stack.Stack) ([]stack.Event, error) { return st.StopByOperator(reason, stack.Now()) })
-	if err != nil {
-		return err
+	if r.moving.Load() {
+		return errMoving
 	}
-	failpoint.Here("stop-committed")
+	stop := func(st *stack.Stack) ([]stack.Event, error) { return st.StopByOperator(reason, stack.Now()) }
 	done := make(chan error, 1)
-	err = r.handOver(ctx, func(l *loop) {
-		l.dropDeploys(st.Attempt + 1)
-		r.route(st, nil)
-		l.interrupt(errStopped, func(ctx context.Context) {
-			r.stopped = nil
-			done <- r.endStoppedByOperator(ctx, st)
-		})
+	// By the loop, so that what ends for the stop is of before it, and no deploy of after.
+	stopped := r.byLoop(ctx, func(l *loop) outcome {
+		st, err := l.update(ctx, stop)
+		if err == nil {
+			failpoint.Here("stop-committed")
+			l.endStoppedByOperator(st, done)
+		}
+		return outcome{err: err}
 	})
-	if err != nil {
-		return err
+	if stopped.err != nil {
+		if stack.KindOf(stopped.err) == 0 {
+			r.settleLater(accepted{stop: true})
+		}
+		return stopped.err
 	}
 	select {
 	case err := <-done:
 		return err
-	case <-r.ended: // perhaps before the job began
-		return nil
+	case <-r.ended:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	select {
+	case err := <-done:
+		return err
+	default: // the job did not begin
+		return r.gone()
+	}
+}
+
+// endStoppedByOperator ends what goes on with a stack that an operator has stopped, and then all
+// that runs of it. The result goes to done, which may be nil.
+func (l *loop) endStoppedByOperator(st *stack.Stack, done chan<- error) {
+	r := l.runner
+	l.dropDeploys(st.Attempt + 1)
+	r.route(st, nil)
+	l.interrupt(errStopped, func(ctx context.Context) {
+		r.stopped = nil
+		if err := r.endStoppedByOperator(ctx, st); done != nil {
+			done <- err
+		}
+	})
 }
 
 // endStoppedByOperator ends all that runs of a stack that an operator has stopped. What fails

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -60,5 +61,30 @@ func TestStop_IsRefused(t *testing.T) {
 		require.Equal(t, stack.Expired, w.get(st.ID).Status)
 		require.Equal(t, stack.Conflict, stack.KindOf(w.sup.Stop(w.t.Context(), st.ID, "x")))
 		require.Equal(t, stack.Expired, w.get(st.ID).Status)
+	})
+}
+
+// A deploy that comes right behind the stop is none of what the stop ends.
+func TestStop_LeavesTheNextDeployAlone(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(service("web"))
+		for number := 2; number < 12; number++ {
+			deployed := make(chan error)
+			woken, stop := w.db.Watch(st.ID)
+			go func() {
+				for range woken { // as soon as the row says that it is stopped
+					if w.get(st.ID).Status == stack.Failed {
+						break
+					}
+				}
+				_, err := w.sup.Deploy(w.t.Context(), st.ID, source.Upload{Manifest: &stack.Manifest{Services: []stack.Spec{service("web")}}, Source: w.upload()}, nil)
+				deployed <- err
+			}()
+			require.NoError(w.t, w.sup.Stop(w.t.Context(), st.ID, "stopped: it mines"))
+			require.NoError(w.t, <-deployed)
+			stop()
+			w.serves(st.ID, number)
+		}
 	})
 }

@@ -85,9 +85,15 @@ func typedCode(c *fiber.Ctx) string {
 // claim answers POST /claim/{code}: it claims for the signed-in person, or signs a
 // person in or up first.
 func (w *pages) claim(c *fiber.Ctx, s store.Session) error {
+	known, err := w.session(c)
+	if err == nil {
+		err = known.Account.CheckEnabled()
+	}
+	if err != nil {
+		return err
+	}
 	var e account.Entry
 	var st *stack.Stack
-	var err error
 	if signedIn(s) {
 		st, err = w.cfg.Accounts.Claim(w.server.Context(), w.visitor(c), s.Account, typedCode(c))
 	} else {

@@ -104,7 +104,7 @@ func (w *pages) startSession(c *fiber.Ctx, e account.Entry) error {
 }
 
 // anyone passes on the session of the signed-in person, the zero Session for a visitor and
-// for a person whose account is disabled.
+// for a person whose account is disabled, who may look at what visitors do.
 func (w *pages) anyone(next func(*fiber.Ctx, store.Session) error) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		s, err := w.session(c)
