@@ -36,6 +36,7 @@ type conn struct {
 	stream       *streams.Conn // instead of TCPConn; see overStream
 	watch        *watch        // over its exchanges with services; nil before the first
 	cutting      func()        // tells a lane that cutOff has closed the connection; nil for none
+	seat         *seat         // among the connections of its client network; nil if it is not counted
 }
 
 const (
@@ -46,8 +47,8 @@ const (
 	lingerBytes = 64 << 20
 )
 
-func newConn(tcp *net.TCPConn, srv *Server) *conn {
-	return &conn{TCPConn: tcp, srv: srv, peer: peerOf(tcp.RemoteAddr().String())}
+func newConn(tcp *net.TCPConn, srv *Server, s *seat) *conn {
+	return &conn{TCPConn: tcp, srv: srv, seat: s, peer: peerOf(tcp.RemoteAddr().String())}
 }
 
 func peerOf(address string) peer {
@@ -130,7 +131,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	if c.framing == nil || c.tls {
 		return c.TCPConn.Read(b)
 	}
-	return c.framing.read(c.TCPConn, b)
+	return c.seat.read(c.framing.read(c.TCPConn, b))
 }
 
 // CloseWrite ends the answers; from then on what the caller still uploads is read.
@@ -146,10 +147,16 @@ func (c *conn) CloseWrite() error {
 // once would reset the connection, and the caller might never see its answer.
 func (c *conn) Close() error {
 	if !c.unread.Load() {
-		return c.TCPConn.Close()
+		return c.closeNow()
 	}
 	c.startLinger()
 	return nil
+}
+
+// closeNow closes the connection and gives its place among those of its network back.
+func (c *conn) closeNow() error {
+	c.seat.leave()
+	return c.TCPConn.Close()
 }
 
 func (c *conn) startLinger() {
@@ -158,7 +165,7 @@ func (c *conn) startLinger() {
 
 // readRest reads, within limits, what the caller still sends, and closes.
 func (c *conn) readRest() {
-	defer c.TCPConn.Close()
+	defer c.closeNow()
 	if err := c.TCPConn.CloseWrite(); err != nil && !errors.Is(err, net.ErrClosed) {
 		return
 	}

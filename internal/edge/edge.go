@@ -39,6 +39,10 @@ type Config struct {
 	// is asked for each request.
 	Banned func(netip.Addr) bool
 
+	// Conns bounds the connections of each client network; nil: there is no bound. Listeners
+	// may share it.
+	Conns *Conns
+
 	// FastLane serves plain requests for services without net/http; see lane.
 	FastLane bool
 	// Connected is called for each connection, with fast or standard for the lane in which

@@ -69,6 +69,12 @@ func (f *framing) read(src io.Reader, p []byte) (int, error) {
 	return n, err
 }
 
+// between reports whether nothing of a next request has been read. It holds for HTTP/2, which
+// has no framing.
+func (f *framing) between() bool {
+	return f == nil || f.part == requestLine && f.lineN == 0 && len(f.rest) == 0
+}
+
 // advance processes the next bytes, and returns how many of them belong to the current
 // part.
 func (f *framing) advance(p []byte) int {

@@ -139,7 +139,7 @@ const (
 // next reads the next request and returns where it goes.
 func (l *lane) next() step {
 	if len(l.have) == 0 {
-		if l.rest(); !l.await() {
+		if l.rest(); !l.await() || !l.c.seat.use() {
 			return end
 		}
 	}
@@ -272,6 +272,7 @@ func (l *lane) rest() {
 // limitIdle limits the wait for a request: for the first one as net/http does for its head.
 func (l *lane) limitIdle() {
 	now := time.Now()
+	l.c.seat.idle(now)
 	switch {
 	case !l.used: // only this goroutine sets it
 		l.limit(now.Add(headTimeout))

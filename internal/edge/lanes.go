@@ -89,7 +89,7 @@ func (s *lanes) deliver(l *lane) bool {
 		return s.over.deliver(accepted{conn: l.c})
 	}
 	l.c.tls = true
-	return s.over.deliver(accepted{conn: secure{l.nc.(*tls.Conn), l.c.framing}})
+	return s.over.deliver(accepted{conn: secure{l.nc.(*tls.Conn), l.c.framing, l.c.seat}})
 }
 
 // newcomer is how long a connection without a request is kept open once lanes end: its first
@@ -141,7 +141,7 @@ func (s *lanes) close() {
 	defer s.mu.Unlock()
 	s.closing.Store(true)
 	for l := range s.all {
-		l.c.TCPConn.Close()
+		l.c.closeNow()
 		l.hangUp()
 	}
 	if s.hangups != nil {

@@ -33,27 +33,32 @@ type PlainConfig struct {
 	// Banned reports whether callers with an address get no other answer than a 403; nil: none
 	// do.
 	Banned func(netip.Addr) bool
+	Conns  *Conns // bounds the connections of each client network; nil: there is no bound
 	Log    *slog.Logger
 }
 
 // PlainServer serves plain HTTP beside a listener that speaks TLS: it answers certificate
 // authorities, and sends everybody else to https.
-type PlainServer struct{ http *http.Server }
+type PlainServer struct {
+	http  *http.Server
+	conns *Conns
+}
 
 // NewPlainServer returns a server configured by cfg.
 func NewPlainServer(cfg PlainConfig) *PlainServer {
-	return &PlainServer{&http.Server{
+	return &PlainServer{conns: cfg.Conns, http: &http.Server{
 		Handler:                      cfg,
 		ReadHeaderTimeout:            headTimeout,
 		IdleTimeout:                  idleTimeout,
 		MaxHeaderBytes:               maxHead,
 		DisableGeneralOptionsHandler: true,
+		ConnState:                    countedState,
 		ErrorLog:                     slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
 	}}
 }
 
 // Serve answers until Shutdown or Close, and then returns http.ErrServerClosed.
-func (s *PlainServer) Serve(l net.Listener) error { return s.http.Serve(l) }
+func (s *PlainServer) Serve(l net.Listener) error { return s.http.Serve(countedListener{l, s.conns}) }
 
 // Shutdown stops listening and waits for the open requests, or for ctx.
 func (s *PlainServer) Shutdown(ctx context.Context) error { return s.http.Shutdown(ctx) }

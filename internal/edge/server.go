@@ -78,9 +78,14 @@ func (s *Server) connState(nc net.Conn, state http.ConnState) {
 		return
 	}
 	switch state {
+	case http.StateActive:
+		c.seat.use() // by HTTP/2; HTTP/1 has said so with its first byte
 	case http.StateIdle:
 		c.busy.Store(false)
 		c.unread.Store(false)
+		if c.framing.between() {
+			c.seat.idle(time.Now())
+		}
 	case http.StateHijacked:
 		c.framing.release()
 	}
@@ -174,12 +179,27 @@ type listener struct {
 }
 
 func (l listener) Accept() (net.Conn, error) {
-	nc, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
+	for {
+		nc, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if c := l.srv.admit(nc); c != nil {
+			c.framing = &framing{}
+			l.srv.count(standard)
+			return c, nil
+		}
 	}
-	c := newConn(nc.(*net.TCPConn), l.srv)
-	c.framing = &framing{}
-	l.srv.count(standard)
-	return c, nil
+}
+
+// admit returns the connection nc if its client network may have one more, and refuses it
+// otherwise.
+func (s *Server) admit(nc net.Conn) *conn {
+	tcp := nc.(*net.TCPConn)
+	place, ok := s.edge.cfg.Conns.admit(tcp)
+	if !ok {
+		s.edge.cfg.Conns.refuse(tcp, s.edge.cfg.TLS == nil)
+		return nil
+	}
+	return newConn(tcp, s, place)
 }

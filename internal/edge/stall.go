@@ -162,7 +162,7 @@ func (c *conn) cutOff(waiting bool) {
 	if waiting {
 		c.TCPConn.SetLinger(0)
 	}
-	c.TCPConn.Close()
+	c.closeNow()
 	if c.cutting != nil {
 		c.cutting()
 	}

@@ -14,10 +14,11 @@ import (
 type secure struct {
 	*tls.Conn
 	framing *framing
+	seat    *seat
 }
 
 // Read reads up to the end of a request's head or body; see framing.
-func (s secure) Read(b []byte) (int, error) { return s.framing.read(s.Conn, b) }
+func (s secure) Read(b []byte) (int, error) { return s.seat.read(s.framing.read(s.Conn, b)) }
 
 // acceptor accepts connections, gives each a goroutine, and gives net/http those that it is
 // to serve. With TLS that is after their handshake, because only then is it known whether
@@ -81,7 +82,9 @@ func (l *acceptor) acceptAll() {
 			l.deliver(accepted{err: err})
 			continue
 		}
-		go l.begin(newConn(nc.(*net.TCPConn), l.srv))
+		if c := l.srv.admit(nc); c != nil {
+			go l.begin(c)
+		}
 	}
 }
 
@@ -126,7 +129,7 @@ func (l *acceptor) handshake(c *conn) {
 	l.srv.count(standard)
 	if err == nil && p != "h2" {
 		c.framing, c.tls = &framing{}, true
-		a.conn = secure{t, c.framing}
+		a.conn = secure{t, c.framing, c.seat}
 	}
 	if !l.deliver(a) {
 		c.Close()

@@ -28,6 +28,7 @@ type Metrics struct {
 	deliveries *prometheus.HistogramVec
 	arrivals   *prometheus.CounterVec
 	connected  *prometheus.CounterVec
+	overLimit  *prometheus.CounterVec
 	leases     prometheus.Counter
 	mails      *prometheus.CounterVec
 }
@@ -59,6 +60,8 @@ func New() *Metrics {
 			"Requests at the public address, by where their host leads: service, base (the API and the pages) or none.", "host"),
 		connected: counter("berth_connections_total",
 			"Connections at the public address, by the lane in which they begin: fast (plain requests for services) or standard; handed_over counts those that changed to it.", "lane"),
+		overLimit: counter("berth_connections_over_limit_total",
+			"Connections of client networks that had the most they may have: idle_closed counts idle ones closed to make room for a new one, refused new ones while none was idle.", "outcome"),
 		leases: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "berth_lease_failures_total", Help: "Renewals of this node's lease that failed.",
 		}),
@@ -84,7 +87,7 @@ type Asked struct {
 // Handler serves the metrics, together with what it asks for.
 func (m *Metrics) Handler(asked Asked) http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(m.arrivals, m.connected, m.requests, m.duration, m.builds, m.engine, m.events, m.deliveries, m.mails,
+	registry.MustRegister(m.arrivals, m.connected, m.overLimit, m.requests, m.duration, m.builds, m.engine, m.events, m.deliveries, m.mails,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		gauge("berth_builds_running", "Builds that are running.",
 			func() int { running, _ := asked.Builds(); return running }),
@@ -107,6 +110,10 @@ var usual = []string{"GET", "HEAD", "POST", "PATCH", "DELETE", "OPTIONS"}
 
 // Arrival counts a request at the public address.
 func (m *Metrics) Arrival(host string) { m.arrivals.WithLabelValues(host).Inc() }
+
+// OverLimit counts a connection of a client network that had as many as it may, by what
+// became of it.
+func (m *Metrics) OverLimit(outcome string) { m.overLimit.WithLabelValues(outcome).Inc() }
 
 // Connection counts a connection at the public address by its lane.
 func (m *Metrics) Connection(lane string) { m.connected.WithLabelValues(lane).Inc() }

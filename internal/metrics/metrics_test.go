@@ -23,6 +23,7 @@ func TestMetrics_ShowWhatTheyAreToldAndAsk(t *testing.T) {
 	m.Request("", "PROPFIND", 404, time.Millisecond)
 	m.Arrival("service")
 	m.Connection("handed_over")
+	m.OverLimit("refused")
 	m.Build("node", "failed", 3*time.Second)
 	m.EngineCall("POST /containers/create", false, time.Second)
 	m.Event("stack.live")
@@ -48,6 +49,7 @@ func TestMetrics_ShowWhatTheyAreToldAndAsk(t *testing.T) {
 		`berth_mails_total{result="sent"} 1`,
 		`berth_arrivals_total{host="service"} 1`,
 		`berth_connections_total{lane="handed_over"} 1`,
+		`berth_connections_over_limit_total{outcome="refused"} 1`,
 		`berth_builds_running 4`,
 		`berth_builds_waiting 2`,
 		`berth_stacks{status="building"} 0`,

@@ -82,6 +82,7 @@ type Config struct {
 	ProxyTimeout        time.Duration
 	ProxyConnectTimeout time.Duration
 	FastLane            bool
+	ConnsPerClient      int
 
 	LogMax int64
 
@@ -196,6 +197,7 @@ func (c *Config) work() []Setting {
 		{"BERTH_PROXY_TIMEOUT", "60s", "time limit for a service's response headers, and for a connection to a service on which no byte moves", into(&c.ProxyTimeout, parseDuration)},
 		{"BERTH_PROXY_CONNECT_TIMEOUT", "5s", "time limit for connecting to a service", into(&c.ProxyConnectTimeout, parseDuration)},
 		{"BERTH_FAST_LANE", "on", "on to serve plain requests for services by the server's own reader of HTTP/1.1, or off to have net/http read all", into(&c.FastLane, parseSwitch)},
+		{"BERTH_CONNS_PER_CLIENT", "1000", "connections at the public addresses for each client network; loopback and trusted proxies are not counted", into(&c.ConnsPerClient, parseCount)},
 		{"BERTH_SUPERVISE_EVERY", "2s", "interval between two checks of all processes", into(&c.SuperviseEvery, parseDuration)},
 		{"BERTH_BACKOFF", "1s", "wait before the first restart of a crashed service; it doubles with each crash", into(&c.Limits.Backoff, parseDuration)},
 		{"BERTH_BACKOFF_MAX", "30s", "longest wait before a restart", into(&c.Limits.BackoffMax, parseDuration)},

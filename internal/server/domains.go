@@ -103,7 +103,7 @@ func (s *Server) openPlain() {
 	if s.plainListener == nil {
 		return
 	}
-	cfg := edge.PlainConfig{Port: s.cfg.BaseURL.Port(), Standing: s.standing, Banned: s.governing.bans.Banned, Log: s.log}
+	cfg := edge.PlainConfig{Port: s.cfg.BaseURL.Port(), Standing: s.standing, Banned: s.governing.bans.Banned, Conns: s.conns, Log: s.log}
 	if s.acme != nil {
 		cfg.Challenge = s.acme.HandleChallenge
 	}

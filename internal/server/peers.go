@@ -117,6 +117,7 @@ func (s *Server) edgeForOthers(cfg edge.Config) {
 	cfg.Peers = peer.NewGate(s.others.nodes, peer.Protocol, s.others.calls)
 	cfg.TLS = peer.ServerTLS(s.others.certs, peer.Protocol)
 	cfg.Arrived, cfg.Banned = nil, nil // the node that was asked has counted it, and refused it
+	cfg.Conns = nil                    // nodes are not clients
 	s.others.edge = edge.NewServer(cfg)
 	s.routes.Refresh = s.others.table.RereadHost
 	s.routes.MayServe = s.cluster.MayServe

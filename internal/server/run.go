@@ -49,6 +49,7 @@ func (s *Server) openEdge(key auth.Key) error {
 		Banned:         s.governing.bans.Banned,
 		FastLane:       s.cfg.FastLane,
 		Connected:      s.metrics.Connection,
+		Conns:          s.conns,
 		Log:            s.log,
 	}
 	s.gate = newGate(baseHost)

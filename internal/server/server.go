@@ -104,6 +104,7 @@ type Server struct {
 	adminListener net.Listener // nil without an admin address
 	plainListener net.Listener // nil without an address for plain HTTP
 	plain         *edge.PlainServer
+	conns         *edge.Conns // of both listeners
 
 	governing governing // by the operator, at the socket
 
@@ -196,6 +197,9 @@ func (s *Server) open(ctx context.Context) error {
 	if err := s.openOperator(ctx); err != nil {
 		return err
 	}
+	s.conns = edge.NewConns(edge.ConnsConfig{
+		Limit: s.cfg.ConnsPerClient, Trusted: s.cfg.TrustedProxies, Network: stack.NetworkOf, Observe: s.metrics.OverLimit,
+	})
 	s.openPlain()
 	return s.openEdge(key)
 }
