@@ -60,9 +60,13 @@ type Builder struct {
 	making sync.Map // a *semaphore.Weighted of one for each image that is made, by reference
 }
 
+// slotKept is how long after another's build a client that builds leaves the last free
+// slot to others.
+const slotKept = time.Minute
+
 // New returns a Builder.
 func New(cfg Config) *Builder {
-	b := &Builder{cfg: cfg, queue: fair.NewQueue(cfg.Slots)}
+	b := &Builder{cfg: cfg, queue: fair.NewKeepingQueue(cfg.Slots, slotKept)}
 	if b.cfg.Observe == nil {
 		b.cfg.Observe = func(string, string, time.Duration) {}
 	}

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 )
 
 // Queue hands out a fixed number of slots. A free slot goes to the client that has the
@@ -17,10 +18,13 @@ import (
 // several goroutines at once.
 type Queue struct {
 	slots   int
+	keep    time.Duration // how long the last free slot is kept for others; see NewKeepingQueue
 	mu      sync.Mutex
 	free    int
-	held    map[string]int // slots by client
-	waiting []*ticket      // in the order of asking
+	held    map[string]int       // slots by client
+	ended   map[string]time.Time // when clients that had a slot within keep last returned one
+	waiting []*ticket            // in the order of asking
+	kept    *time.Timer          // ends the keeping of a slot that somebody waits for
 }
 
 // ticket is one waiter. granted is closed when it gets its slot; place holds its newest
@@ -33,7 +37,14 @@ type ticket struct {
 }
 
 // NewQueue returns a queue with so many free slots.
-func NewQueue(slots int) *Queue { return &Queue{slots: slots, free: slots, held: map[string]int{}} }
+func NewQueue(slots int) *Queue { return NewKeepingQueue(slots, 0) }
+
+// NewKeepingQueue returns a queue that keeps its last free slot for others: a client that
+// has a slot gets that one only once no other client has had any for so long. No slot is
+// ever taken back.
+func NewKeepingQueue(slots int, keep time.Duration) *Queue {
+	return &Queue{slots: slots, keep: keep, free: slots, held: map[string]int{}, ended: map[string]time.Time{}}
+}
 
 // Acquire waits for a slot for a client. It calls moved with the place in line, counted
 // from 1, when it has to wait and whenever the place changes, in either direction. The
@@ -91,22 +102,60 @@ func (q *Queue) release(client string) {
 	if q.held[client]--; q.held[client] == 0 {
 		delete(q.held, client)
 	}
+	if q.keep > 0 {
+		maps.DeleteFunc(q.ended, func(_ string, at time.Time) bool { return time.Since(at) >= q.keep })
+		q.ended[client] = time.Now()
+	}
 	q.advance()
 }
 
 // advance gives the free slots to the first in line, and tells the others their places.
+// If the last free slot is kept from the first, it is from all of the line: each of them
+// has a slot then.
 func (q *Queue) advance() {
+	if q.kept != nil {
+		q.kept.Stop()
+	}
 	line := q.line()
-	first := min(q.free, len(line))
-	for _, t := range line[:first] {
+	for len(line) > 0 && q.free > 0 && !q.keepsFrom(line[0].client) {
+		t := line[0]
+		line = line[1:]
 		q.free--
 		q.held[t.client]++
 		q.waiting = slices.DeleteFunc(q.waiting, func(w *ticket) bool { return w == t })
 		close(t.granted)
 	}
-	for i, t := range line[first:] {
+	for i, t := range line {
 		t.tell(i + 1)
 	}
+}
+
+// keepsFrom reports whether a slot is the last free one and kept from a client. If it is
+// kept for what has ended, the line advances once that is long enough ago; if for another
+// client's slot, once that is returned.
+func (q *Queue) keepsFrom(client string) bool {
+	if q.keep == 0 || q.free > 1 || q.held[client] == 0 {
+		return false
+	}
+	if len(q.held) > 1 {
+		return true
+	}
+	var last time.Time
+	for other, at := range q.ended {
+		if other != client && at.After(last) {
+			last = at
+		}
+	}
+	left := q.keep - time.Since(last)
+	if last.IsZero() || left <= 0 {
+		return false
+	}
+	q.kept = time.AfterFunc(left, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.advance()
+	})
+	return true
 }
 
 // line returns the waiters in the order of their turns: after as many slots as their

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 func TestQueue_HandsOutSlotsInOrderAndTellsPlaces(t *testing.T) {
@@ -136,5 +137,147 @@ func TestQueue_AFreeSlotGoesToTheClientThatHasTheFewest(t *testing.T) {
 		if q.free != 2 || len(q.held) != 0 {
 			t.Errorf("at the end %d slots are free and %v held, want 2 and none", q.free, q.held)
 		}
+	})
+}
+
+// line is a queue that a test asks for slots in the name of clients.
+type line struct {
+	t *testing.T
+	*Queue
+}
+
+// ask asks for a slot. A value in got says that it was granted; release returns it.
+func (l line) ask(client string) (got <-chan struct{}, release func()) {
+	granted, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		free, err := l.Acquire(l.t.Context(), client, func(int) {})
+		if err != nil {
+			return // the test has failed before
+		}
+		close(granted)
+		<-done
+		free()
+	}()
+	synctest.Wait()
+	return granted, func() { close(done); synctest.Wait() }
+}
+
+// has fails the test unless a slot was granted or not, as wanted.
+func (l line) has(got <-chan struct{}, want bool, when string) {
+	l.t.Helper()
+	synctest.Wait()
+	select {
+	case <-got:
+		if !want {
+			l.t.Errorf("%s: got a slot, want none yet", when)
+		}
+	default:
+		if want {
+			l.t.Errorf("%s: got no slot", when)
+		}
+	}
+}
+
+func TestQueue_KeepsTheLastFreeSlotForAMinuteAfterAnothersBuild(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := line{t, NewKeepingQueue(3, time.Minute)}
+		bob, endBob := q.ask("bob")
+		q.has(bob, true, "the first")
+		first, endFirst := q.ask("ana")
+		second, endSecond := q.ask("ana")
+		q.has(first, true, "ana's first")
+		q.has(second, false, "while bob builds")
+		endBob()
+		q.has(second, true, "of two free ones")
+		third, endThird := q.ask("ana")
+		q.has(third, false, "just after bob's build")
+		time.Sleep(time.Minute - 1)
+		q.has(third, false, "within the minute")
+		time.Sleep(1)
+		q.has(third, true, "a minute after bob's build")
+		endFirst()
+		endSecond()
+		endThird()
+		if len(q.held) != 0 || q.free != 3 {
+			t.Errorf("at the end %d slots are free and %v held", q.free, q.held)
+		}
+	})
+}
+
+func TestQueue_GivesAllSlotsToTheOnlyClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := line{t, NewKeepingQueue(3, time.Minute)}
+		var ends []func()
+		for _, want := range []bool{true, true, true, false} {
+			got, end := q.ask("ana")
+			q.has(got, want, "alone")
+			ends = append(ends, end)
+		}
+		for _, end := range ends {
+			end()
+		}
+	})
+}
+
+func TestQueue_KeepsTheLastFreeSlotOnlyFromThoseThatHaveOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := line{t, NewKeepingQueue(3, time.Minute)}
+		_, endAna := q.ask("ana")
+		_, endBob := q.ask("bob")
+		more, endMore := q.ask("ana")
+		q.has(more, false, "while bob builds")
+		eve, endEve := q.ask("eve")
+		q.has(eve, true, "eve has none")
+		endAna() // ana has none now
+		q.has(more, true, "ana has none")
+		endBob()
+		endEve()
+		again, endAgain := q.ask("ana")
+		q.has(again, true, "of two free ones")
+		last, endLast := q.ask("ana")
+		q.has(last, false, "just after the others' builds")
+		endMore()
+		q.has(last, true, "of two free ones, again")
+		endAgain()
+		endLast()
+	})
+}
+
+func TestQueue_OfOneSlotKeepsItFromNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := line{t, NewKeepingQueue(1, time.Minute)}
+		_, endBob := q.ask("bob")
+		first, endFirst := q.ask("ana")
+		second, endSecond := q.ask("ana")
+		endBob()
+		q.has(first, true, "after bob's")
+		endFirst()
+		q.has(second, true, "after her own")
+		endSecond()
+	})
+}
+
+func TestQueue_AWaiterThatLeavesWhileASlotIsKeptLeavesItFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := line{t, NewKeepingQueue(2, time.Minute)}
+		_, endBob := q.ask("bob")
+		_, endAna := q.ask("ana")
+		ctx, cancel := context.WithCancel(t.Context())
+		left := make(chan error, 1)
+		go func() {
+			_, err := q.Acquire(ctx, "ana", func(int) {})
+			left <- err
+		}()
+		synctest.Wait()
+		endBob()
+		cancel()
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			t.Errorf("Acquire = %v, want canceled", err)
+		}
+		time.Sleep(time.Hour)
+		if q.free != 1 {
+			t.Errorf("%d slots are free, want 1", q.free)
+		}
+		endAna()
 	})
 }
