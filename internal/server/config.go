@@ -64,6 +64,9 @@ type Config struct {
 
 	ValidationsPerMinute int
 
+	AccountStacks int   // 0 for no quota
+	AccountMemory int64 // 0 for no quota
+
 	MaxUpload   int64
 	MaxUnpacked int64
 	MaxData     int64
@@ -162,7 +165,7 @@ func (c *Config) addresses() []Setting {
 }
 
 // allowances returns the settings of how long an unclaimed stack lives and how much a client
-// network may ask for.
+// network and an account may ask for.
 func (c *Config) allowances() []Setting {
 	return []Setting{
 		{"BERTH_TTL", "1h", "lifetime of an unclaimed stack that sets no ttl", into(&c.Limits.TTL, parseDuration)},
@@ -176,6 +179,8 @@ func (c *Config) allowances() []Setting {
 		{"BERTH_CLAIMS_PER_MINUTE", "10", "claim requests in a minute for each client network", into(&c.ClaimsPerMinute, parseCount)},
 		{"BERTH_FORMS_PER_MINUTE", "10", "password forms (sign-up, sign-in, claim, password change, account deletion) in a minute for each client network", into(&c.FormsPerMinute, parseCount)},
 		{"BERTH_VALIDATIONS_PER_MINUTE", "30", "POST /v0/validate requests in a minute for each client network", into(&c.ValidationsPerMinute, parseCount)},
+		{"BERTH_ACCOUNT_STACKS", "", "stacks of each account; no quota when empty", into(&c.AccountStacks, optional(parseCount[int]))},
+		{"BERTH_ACCOUNT_MEMORY", "", "memory that the services of all stacks of an account may use, by BERTH_SERVICE_MEMORY; no quota when empty", into(&c.AccountMemory, optional(parseMemory))},
 	}
 }
 
@@ -271,6 +276,9 @@ func (c *Config) check() error {
 	}
 	if c.Registry.Host == "" && c.RegistryAuthFile+c.RegistryCAFile != "" {
 		return errors.New("BERTH_REGISTRY_AUTH_FILE and BERTH_REGISTRY_CA_FILE need BERTH_REGISTRY")
+	}
+	if c.AccountMemory > 0 && c.ServiceMemory == 0 {
+		return errors.New("BERTH_ACCOUNT_MEMORY counts the memory limits of services; set BERTH_SERVICE_MEMORY too")
 	}
 	if (c.SMTP == mail.Server{}) != (c.MailFrom == netmail.Address{}) {
 		return errors.New("BERTH_SMTP_URL and BERTH_MAIL_FROM belong together; set both, or neither")

@@ -83,6 +83,8 @@ func TestLoad_ReadsValuesAsPeopleWriteThem(t *testing.T) {
 		"BERTH_ALLOW_UNGUARDED": "true",
 		"BERTH_DISK_FLOOR":      "5GB",
 		"BERTH_BUILD_CACHE_MAX": "300MB",
+		"BERTH_ACCOUNT_STACKS":  "20",
+		"BERTH_ACCOUNT_MEMORY":  "4GB",
 	})
 	if c.BuildCacheMax != 300_000_000 {
 		t.Errorf("build caches = %d", c.BuildCacheMax)
@@ -96,8 +98,8 @@ func TestLoad_ReadsValuesAsPeopleWriteThem(t *testing.T) {
 	if len(c.TrustedProxies) != 2 || c.TrustedProxies[0].String() != "10.0.0.0/8" || c.TrustedProxies[1].String() != "2001:db8::1/128" {
 		t.Errorf("trusted proxies = %v", c.TrustedProxies)
 	}
-	if c.MaxUpload != 10<<20 || c.ServiceMemory != 512_000_000 || c.ServiceCPUs != 1.5 {
-		t.Errorf("sizes = %d %d %v", c.MaxUpload, c.ServiceMemory, c.ServiceCPUs)
+	if c.MaxUpload != 10<<20 || c.ServiceMemory != 512_000_000 || c.ServiceCPUs != 1.5 || c.AccountStacks != 20 || c.AccountMemory != 4e9 {
+		t.Errorf("sizes = %d %d %v %d %d", c.MaxUpload, c.ServiceMemory, c.ServiceCPUs, c.AccountStacks, c.AccountMemory)
 	}
 	if c.Limits.TTLMax != 48*time.Hour || c.HealthTimeout != 1500*time.Millisecond || c.NetworkPool.String() != "172.31.0.0/20" {
 		t.Errorf("others = %v %v %v", c.Limits.TTLMax, c.HealthTimeout, c.NetworkPool)
@@ -122,6 +124,8 @@ func TestLoad_NamesABadValueInOneLine(t *testing.T) {
 		"BERTH_SERVICE_MEMORY":     "64KB",
 		"BERTH_BUILD_MEMORY":       "5MiB",
 		"BERTH_SERVICE_PIDS":       "-1",
+		"BERTH_ACCOUNT_STACKS":     "0",
+		"BERTH_ACCOUNT_MEMORY":     "4GB", // without BERTH_SERVICE_MEMORY
 		"BERTH_NETWORK_POOL":       "fd00::/64",
 		"BERTH_TTL_MIN":            "30h",
 		"BERTH_FORMS_PER_MINUTE":   "0",
@@ -213,7 +217,7 @@ func TestPrint_ShowsTheSpecifiedDefaults(t *testing.T) {
 		"BERTH_BACKOFF": "1s", "BERTH_BACKOFF_MAX": "30s", "BERTH_CRASH_LIMIT": "5", "BERTH_CRASH_WINDOW": "10m", "BERTH_LOG_MAX": "5MB",
 		"BERTH_WEBHOOK_TIMEOUT": "5s", "BERTH_WEBHOOK_RETRIES": "1s,5s,25s", "BERTH_WEBHOOK_ALLOW": "-", "BERTH_BUILD_ENV_FILE": "-",
 		"BERTH_BUILD_CA_FILE": "-", "BERTH_CONTAINER_RUNTIME": "-", "BERTH_SERVICE_MEMORY": "-", "BERTH_SERVICE_CPUS": "-",
-		"BERTH_SERVICE_PIDS": "1024", "BERTH_ADMIN_LISTEN": "127.0.0.1:9090", "BERTH_ORPHAN_GRACE": "1h",
+		"BERTH_SERVICE_PIDS": "1024", "BERTH_ACCOUNT_STACKS": "-", "BERTH_ACCOUNT_MEMORY": "-", "BERTH_ADMIN_LISTEN": "127.0.0.1:9090", "BERTH_ORPHAN_GRACE": "1h",
 	} {
 		if got := defaults[name]; got != want {
 			t.Errorf("%s is %q unless it is set, want %q", name, got, want)

@@ -358,6 +358,7 @@ func (s *Server) openSupervisor(ctx context.Context, key auth.Key) error {
 		Admission:      s.admission,
 		DiskFloor:      s.cfg.DiskFloor,
 		Limits:         s.cfg.Limits,
+		Quota:          stack.Quota{Stacks: s.cfg.AccountStacks, Memory: s.cfg.AccountMemory, Service: s.cfg.ServiceMemory},
 		CheckEvery:     s.cfg.SuperviseEvery,
 		BuildTimeout:   s.cfg.BuildTimeout,
 		Health:         health.Wait,

@@ -146,3 +146,76 @@ func (on suite) TestCreateAccount_TellsOtherLettersThanASCIIApart(t *testing.T) 
 	_, err := s.CreateAccount(t.Context(), "äNN@example.com", "", store.Key{Hash: []byte("another")})
 	wantKind(t, err, stack.Conflict)
 }
+
+func (on suite) TestQuota_LetsExactlyOneOfParallelCreatesAndClaimsIn(t *testing.T) {
+	s, _ := on.open(t)
+	ana, err := s.CreateAccount(t.Context(), "ana@example.com", "", store.Key{Hash: []byte("ana's")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := func(k *stack.Stack) ([]stack.Event, error) { k.Owner = ana.ID; return nil, nil }
+	quota := store.WithQuota(stack.Quota{Stacks: 3})
+	errs := make([]error, 20)
+	var all sync.WaitGroup
+	for i := range errs {
+		k := newStack("192.0.2.1")
+		if i%2 == 0 {
+			k.Owner = ana.ID
+			all.Go(func() { errs[i] = s.Create(t.Context(), k, nil, quota) })
+			continue
+		}
+		unclaimed := create(t, s)
+		all.Go(func() { _, errs[i] = s.Update(t.Context(), unclaimed.ID, own, quota) })
+	}
+	all.Wait()
+	taken := 0
+	for _, err := range errs {
+		if err == nil {
+			taken++
+			continue
+		}
+		wantKind(t, err, stack.TooMany)
+	}
+	owned, err := s.Owned(t.Context(), ana.ID)
+	if err != nil || taken != 3 || len(owned) != 3 {
+		t.Fatalf("%d got in, and the account has %d stacks, %v; want 3", taken, len(owned), err)
+	}
+	// A change of a stack that the account has counts nowhere, and a deleted one makes room.
+	if _, err := s.Update(t.Context(), owned[0].ID, own, store.WithQuota(stack.Quota{Stacks: 1})); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Update(t.Context(), owned[0].ID, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete(stack.Now()) }); err != nil {
+		t.Fatal(err)
+	}
+	k := newStack("192.0.2.1")
+	k.Owner = ana.ID
+	if err := s.Create(t.Context(), k, nil, quota); err != nil {
+		t.Error(err)
+	}
+}
+
+func (on suite) TestQuota_CountsTheMemoryOfTheServices(t *testing.T) {
+	s, _ := on.open(t)
+	ana, err := s.CreateAccount(t.Context(), "ana@example.com", "", store.Key{Hash: []byte("ana's")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	owned := func(runtimes ...string) *stack.Stack {
+		k := newStack("192.0.2.1")
+		k.Owner, k.Generation.Services = ana.ID, nil
+		for _, name := range runtimes {
+			k.Generation.Services = append(k.Generation.Services, stack.Service{Spec: stack.Spec{Name: name, Runtime: stack.Runtime{Name: name}}})
+		}
+		return k
+	}
+	quota := store.WithQuota(stack.Quota{Memory: 300, Service: 100})
+	for _, k := range []*stack.Stack{owned("node", "postgres"), owned(stack.Static)} {
+		if err := s.Create(t.Context(), k, nil, quota); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantKind(t, s.Create(t.Context(), owned("go", "redis"), nil, quota), stack.TooMany)
+	if err := s.Create(t.Context(), owned("go"), nil, quota); err != nil {
+		t.Error(err)
+	}
+}

@@ -15,6 +15,7 @@ type Option func(*change)
 
 type change struct {
 	limit   int // 0 for none
+	quota   stack.Quota
 	receipt *Receipt
 	fence   *fence     // nil for none
 	allGo   bool       // what the node before has, if the stack gets another
@@ -25,6 +26,10 @@ type change struct {
 // its network's limit while n unclaimed stacks of the network are already building or
 // live. 0 means no limit.
 func WithLimit(n int) Option { return func(c *change) { c.limit = n } }
+
+// WithQuota makes a change fail with TooMany if it gives the stack to an account that would
+// have more than the quota then.
+func WithQuota(q stack.Quota) Option { return func(c *change) { c.quota = q } }
 
 // WithReceipt records the receipt of the change's request; nil is none.
 func WithReceipt(r *Receipt) Option { return func(c *change) { c.receipt = r } }
@@ -42,7 +47,7 @@ func (s *Store) Create(ctx context.Context, k *stack.Stack, events []stack.Event
 	with := changeWith(options)
 	var seq int64
 	err := s.transact(ctx, func(tx *sql.Tx) (err error) {
-		if err := s.checkChange(ctx, tx, stack.Stack{}, k, with.limit, stamp(events)); err != nil {
+		if err := s.checkChange(ctx, tx, stack.Stack{}, k, with, stamp(events)); err != nil {
 			return err
 		}
 		if seq, _, err = readOne(ctx, s, tx, "insert stack "+k.ID, onlyPlace[int64], insertStack, s.fields(k)...); err != nil {
@@ -88,7 +93,7 @@ func (s *Store) Update(ctx context.Context, id string, fn func(*stack.Stack) ([]
 		if events, err = fn(k); err != nil {
 			return err
 		}
-		if err := s.checkChange(ctx, tx, before, k, with.limit, stamp(events)); err != nil {
+		if err := s.checkChange(ctx, tx, before, k, with, stamp(events)); err != nil {
 			return err
 		}
 		k.ID, k.Seq = id, before.Seq
@@ -181,18 +186,36 @@ func (s *Store) FindClaimCode(ctx context.Context, hash []byte) (stackID string,
 	return s.find(ctx, "claim_code_hash", hash)
 }
 
-// checkChange refuses a change that gives a stack to an account which is deleted or disabled,
-// accepts a deploy for one, or lets the stack begin to count in a network that has limit unclaimed stacks or more; a limit of 0 means none.
-func (s *Store) checkChange(ctx context.Context, tx *sql.Tx, before stack.Stack, k *stack.Stack, limit int, now time.Time) error {
-	if limit > 0 && k.Counted() && !before.Counted() {
-		if err := s.checkCap(ctx, tx, k.Network, limit, now); err != nil {
+// checkChange refuses a change that gives a stack to an account which is deleted, disabled or
+// without room for it, accepts a deploy for one that is disabled, or lets the stack begin to
+// count in a network that is at its limit.
+func (s *Store) checkChange(ctx context.Context, tx *sql.Tx, before stack.Stack, k *stack.Stack, with *change, now time.Time) error {
+	if with.limit > 0 && k.Counted() && !before.Counted() {
+		if err := s.checkCap(ctx, tx, k.Network, with.limit, now); err != nil {
 			return err
 		}
 	}
 	if k.Owner == "" || k.Owner == before.Owner && k.Attempt == before.Attempt {
 		return nil
 	}
-	return s.checkOwner(ctx, tx, k.Owner)
+	if err := s.checkOwner(ctx, tx, k.Owner); err != nil || k.Owner == before.Owner {
+		return err
+	}
+	return s.checkQuota(ctx, tx, k, with.quota)
+}
+
+// checkQuota fails if the owner of a stack may not have it besides the others.
+func (s *Store) checkQuota(ctx context.Context, tx *sql.Tx, k *stack.Stack, quota stack.Quota) error {
+	if quota == (stack.Quota{}) {
+		return nil
+	}
+	has, err := readAll(ctx, s, tx, "read what the account has", func(services *[]stack.Service) []any {
+		return []any{&plainJSON{services}}
+	}, "SELECT services FROM stacks WHERE owner = ? AND id <> ? AND status <> 'deleted'", k.Owner, k.ID)
+	if err != nil {
+		return err
+	}
+	return quota.Check(has, k.Generation.Services)
 }
 
 // checkCap fails if the network has limit unclaimed stacks or more.

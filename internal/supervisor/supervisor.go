@@ -34,6 +34,7 @@ type Config struct {
 	Routes  *proxy.Routes
 	URLs    stack.URLs
 	Limits  stack.Limits
+	Quota   stack.Quota // of each account
 	Dir     datadir.Dir
 
 	Admission *admission.Gate
@@ -204,7 +205,7 @@ func (s *Supervisor) Start(ctx context.Context) error {
 
 // Create records a new stack and starts its first build. If it succeeds, the folder of
 // the source belongs to the stack. If the network has too many
-// unclaimed stacks, the error is a *stack.Error and nothing is left behind. The receipt
+// unclaimed stacks, or the account no room, the error is a *stack.Error and nothing is left behind. The receipt
 // of the request, nil for none, is recorded with the stack.
 func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, src *source.Source, receipt *store.Receipt) error {
 	st.Node, st.Epoch = s.cfg.Node, s.firstEpoch()
@@ -215,7 +216,7 @@ func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, src *source.So
 	kept, err := s.cfg.Dir.KeepSource(st.ID, src.Dir())
 	failpoint.Here("source-kept")
 	if err == nil {
-		err = s.cfg.Store.Create(ctx, st, []stack.Event{st.Created()}, store.WithLimit(s.cfg.Limits.UnclaimedPerIP), store.WithReceipt(receipt))
+		err = s.cfg.Store.Create(ctx, st, []stack.Event{st.Created()}, store.WithLimit(s.cfg.Limits.UnclaimedPerIP), store.WithQuota(s.cfg.Quota), store.WithReceipt(receipt))
 	}
 	if err != nil {
 		return errors.Join(err, s.cfg.Dir.Remove(st.ID))
@@ -377,7 +378,7 @@ func (s *Supervisor) Claim(ctx context.Context, id, owner, email string) (*stack
 		now := stack.Now()
 		late = st.Due(now)
 		return st.Claim(owner, email, now)
-	})
+	}, store.WithQuota(s.cfg.Quota))
 	if err != nil {
 		return nil, err
 	}
