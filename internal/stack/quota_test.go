@@ -27,7 +27,8 @@ func TestQuota_NamesTheFigureAndItsKind(t *testing.T) {
 		{Quota{Stacks: 2}, running(0), "your account's quota of stacks is 2, and it has 2; delete one first"},
 		{Quota{Memory: 512e6, Service: 128e6}, running(1), ""},
 		{
-			Quota{Memory: 512e6, Service: 128e6}, running(2),
+			Quota{Memory: 512e6, Service: 128e6},
+			running(2),
 			"your account's quota of memory is 512 MB; the services of its stacks may use 384 MB, and those of this one another 256 MB; delete a stack, or deploy fewer services",
 		},
 		// A page without a process takes no memory, also beyond the quota.
