@@ -142,15 +142,15 @@ func TestQueue_AFreeSlotGoesToTheClientThatHasTheFewest(t *testing.T) {
 
 // line is a queue that a test asks for slots in the name of clients.
 type line struct {
-	t *testing.T
-	*Queue
+	t     *testing.T
+	queue *Queue
 }
 
 // ask asks for a slot. A value in got says that it was granted; release returns it.
 func (l line) ask(client string) (got <-chan struct{}, release func()) {
 	granted, done := make(chan struct{}), make(chan struct{})
 	go func() {
-		free, err := l.Acquire(l.t.Context(), client, func(int) {})
+		free, err := l.queue.Acquire(l.t.Context(), client, func(int) {})
 		if err != nil {
 			return // the test has failed before
 		}
@@ -198,8 +198,8 @@ func TestQueue_KeepsTheLastFreeSlotForAMinuteAfterAnothersBuild(t *testing.T) {
 		endFirst()
 		endSecond()
 		endThird()
-		if len(q.held) != 0 || q.free != 3 {
-			t.Errorf("at the end %d slots are free and %v held", q.free, q.held)
+		if len(q.queue.held) != 0 || q.queue.free != 3 {
+			t.Errorf("at the end %d slots are free and %v held", q.queue.free, q.queue.held)
 		}
 	})
 }
@@ -265,7 +265,7 @@ func TestQueue_AWaiterThatLeavesWhileASlotIsKeptLeavesItFree(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		left := make(chan error, 1)
 		go func() {
-			_, err := q.Acquire(ctx, "ana", func(int) {})
+			_, err := q.queue.Acquire(ctx, "ana", func(int) {})
 			left <- err
 		}()
 		synctest.Wait()
@@ -275,8 +275,8 @@ func TestQueue_AWaiterThatLeavesWhileASlotIsKeptLeavesItFree(t *testing.T) {
 			t.Errorf("Acquire = %v, want canceled", err)
 		}
 		time.Sleep(time.Hour)
-		if q.free != 1 {
-			t.Errorf("%d slots are free, want 1", q.free)
+		if q.queue.free != 1 {
+			t.Errorf("%d slots are free, want 1", q.queue.free)
 		}
 		endAna()
 	})
