@@ -278,6 +278,9 @@ func deleted(t *testing.T, e *ending) {
 func stoppedByOperator(t *testing.T, e *ending) {
 	now := e.h.becomes(t, e.st, "failed")
 	require.Contains(t, now.reason(), "it mines coins")
+	entry := e.h.governs(t, "audit")["entries"].([]any)[0].(map[string]any)
+	require.Contains(t, entry["command"], "stacks stop "+e.st.ID)
+	require.Equal(t, "begun", entry["result"], "the server died before the end")
 	e.h.keeps(t, e.st, "image web", "image api", "volume web-data", "volume api-data")
 	e.h.redeploy(t, e.st, pairTree(t), manifest(pair))
 	require.Equal(t, "data of api", e.h.get(t, e.st.url("api", "/read?name=kept")).body)

@@ -238,3 +238,28 @@ func TestMe_NeedsAnAPIKey(t *testing.T) {
 		require.Contains(t, r.detail(), "as_live_")
 	}
 }
+
+// The manage token of a stack does no more than the key of its owner, whom an operator has
+// disabled: it reads.
+func TestDisabledAccount_ItsAgentsOnlyRead(t *testing.T) {
+	e := newEnv(t)
+	account, key := e.account("ana@example.com")
+	m := e.creates("")
+	require.Equal(t, 200, e.claim(key, claimBody(m.code)).status)
+	require.NoError(t, e.store.DisableAccount(t.Context(), account, "it sends spam"))
+	path := "/v0/stacks/" + m.id
+	for _, r := range []reply{
+		e.redeploy(m.id, m.token),
+		e.send("POST", path+"/restart", m.token, nil),
+		e.send("PATCH", path+"/env", m.token, strings.NewReader("{}")),
+		e.send("POST", path+"/services/web/exec", m.token, strings.NewReader("{}")),
+		e.send("DELETE", path, m.token, nil),
+	} {
+		require.Equal(t, 403, r.status, r.body)
+		require.Equal(t, "the operator of this host has disabled this account: it sends spam", r.detail())
+	}
+	require.Equal(t, 200, e.send("GET", path, m.token, nil).status)
+	require.Equal(t, 403, e.send("GET", path, key, nil).status)
+	require.NoError(t, e.store.DisableAccount(t.Context(), account, ""))
+	require.Equal(t, 200, e.redeploy(m.id, m.token).status)
+}

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -59,5 +60,23 @@ func TestBanned_GetNoOtherAnswer(t *testing.T) {
 			all.Store(false)
 			require.Equal(t, "200", status(host, ""))
 		}
+	}
+}
+
+// A network that is banned is not even redirected, but a certificate authority is answered.
+func TestBanned_AreRefusedOnThePlainListener(t *testing.T) {
+	cfg := PlainConfig{
+		Standing: func(context.Context, string) Standing { return Certain },
+		Challenge: func(w http.ResponseWriter, r *http.Request) bool {
+			return r.URL.Path == "/.well-known/acme-challenge/token"
+		},
+		Banned: func(ip netip.Addr) bool { return ip == netip.MustParseAddr("127.0.0.1") },
+	}
+	addr := startPlain(t, cfg)
+	for path, want := range map[string]int{"/": http.StatusForbidden, "/.well-known/acme-challenge/token": http.StatusOK} {
+		res, err := http.Get("http://" + addr + path)
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		require.Equal(t, want, res.StatusCode, path)
 	}
 }

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -64,27 +65,60 @@ func TestStop_IsRefused(t *testing.T) {
 	})
 }
 
-// A deploy that comes right behind the stop is none of what the stop ends.
-func TestStop_LeavesTheNextDeployAlone(t *testing.T) {
+// A deploy that is accepted while a stop takes effect comes after it, and is not lost.
+func TestStop_LetsADeployFollowThatIsAcceptedMeanwhile(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(w *world) {
-		st := w.live(service("web"))
-		for number := 2; number < 12; number++ {
-			deployed := make(chan error)
-			woken, stop := w.db.Watch(st.ID)
+		st := w.long(service("web"))
+		w.program(st.ID, 1, listen)
+		w.program(st.ID, 2, listen)
+		deployed := make(chan error, 1)
+		w.db.after(func(_ string, events []stack.Event) {
+			if len(events) == 0 || events[0].Type != stack.EventFailed {
+				return
+			}
 			go func() {
-				for range woken { // as soon as the row says that it is stopped
-					if w.get(st.ID).Status == stack.Failed {
-						break
-					}
-				}
 				_, err := w.sup.Deploy(w.t.Context(), st.ID, source.Upload{Manifest: &stack.Manifest{Services: []stack.Spec{service("web")}}, Source: w.upload()}, nil)
 				deployed <- err
 			}()
-			require.NoError(w.t, w.sup.Stop(w.t.Context(), st.ID, "stopped: it mines"))
-			require.NoError(w.t, <-deployed)
-			stop()
-			w.serves(st.ID, number)
-		}
+			time.Sleep(time.Second) // the deploy is in the row by then
+		})
+		require.NoError(t, w.sup.Stop(w.t.Context(), st.ID, "stopped: it mines"))
+		require.NoError(t, <-deployed)
+		w.serves(st.ID, 2)
+		w.runs(st, "web-g2")
+	})
+}
+
+// A stop of which nobody knows whether it took effect is carried out once the row says so.
+func TestStop_WithoutAnAnswerIsCarriedOutWhenTheDatabaseWorksAgain(t *testing.T) {
+	t.Parallel()
+	for _, building := range []bool{false, true} {
+		inWorld(t, func(w *world) {
+			st := w.live(service("web"))
+			if building {
+				w.program(st.ID, 2, silent)
+				w.deploy(st.ID, service("web"))
+				time.Sleep(time.Second)
+			}
+			w.db.answers(errors.New("the connection broke"))
+			require.ErrorContains(t, w.sup.Stop(w.t.Context(), st.ID, "stopped: it mines"), "the connection broke")
+			w.db.answers(nil)
+			w.settle()
+			require.Equal(t, stack.Failed, w.get(st.ID).Status)
+			require.Equal(t, "stopped: it mines", w.get(st.ID).Error)
+			w.runs(st)
+			require.False(t, w.answers(st, "web"))
+		})
+	}
+}
+
+func TestStop_EndsWithTheServer(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(service("web"))
+		w.stopServer()
+		require.Error(t, w.sup.Stop(w.t.Context(), st.ID, "stopped: it mines"))
+		w.startServer()
 	})
 }
