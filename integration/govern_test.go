@@ -3,6 +3,7 @@ package integration
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -91,6 +92,39 @@ func TestGovern_StopsAndDeletesStacks(t *testing.T) {
 		require.EqualError(t, err, "berthd: no berthd is running on "+h.dir)
 	}
 	h.run(t)
+}
+
+func TestGovern_ListsWhatStacksUseAndWhatIsBuilt(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_MAX_BUILDS", "1"))
+	st := h.live(t, program(t), manifest(programManifest))
+	h.put(t, st, "web", "kept", strings.Repeat("x", 100_000))
+	bad := h.deploy(t, Tree{"server.js": "process.exit(3)"}, manifest(programManifest))
+	h.create(t, program(t), builds("sleep 600"))
+	h.create(t, program(t).plus(Tree{"n": "2"}), builds("sleep 600"))
+	eventually(t, "what the stack uses is measured, and a build waits for another", func() error {
+		list := h.governs(t, "stacks", "list")
+		found := map[string]map[string]any{}
+		for _, s := range list["stacks"].([]any) {
+			s := s.(map[string]any)
+			found[s["id"].(string)] = s
+		}
+		require.Contains(t, found[bad.ID]["error"], "exited with code 3")
+		require.Equal(t, "failed", found[bad.ID]["status"])
+		require.Nil(t, found[bad.ID]["memory_bytes"])
+		memory, _ := found[st.ID]["memory_bytes"].(float64)
+		data, _ := found[st.ID]["data_bytes"].(float64)
+		cores, measured := found[st.ID]["cpu_cores"].(float64)
+		inLine := list["builds"].(map[string]any)
+		if memory < 1<<20 || data < 100_000 || !measured || cores > 2 || inLine["running"] != 1.0 || inLine["waiting"] != 1.0 {
+			return fmt.Errorf("the list has %v and %v", found[st.ID], inLine)
+		}
+		service := h.governs(t, "stacks", "show", st.ID)["services"].([]any)[0].(map[string]any)
+		if service["memory_bytes"] == nil || service["data_bytes"] == nil {
+			return fmt.Errorf("the service has %v", service)
+		}
+		return nil
+	})
 }
 
 func TestGovern_DisablesAccounts(t *testing.T) {

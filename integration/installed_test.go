@@ -116,7 +116,8 @@ func (p *packages) installs(t *testing.T) map[string]anInstall {
 func TestInstalled_TakenOverIsTheSameAsACleanInstall(t *testing.T) {
 	t.Parallel()
 	p := servePackages(t)
-	h := start(t, p.asBuildEnv(t))
+	// Deno asks the registry again when a service starts, as docs/security.md says.
+	h := start(t, p.asBuildEnv(t), with("BERTH_NETWORK_ALLOW", strings.TrimPrefix(p.url, "http://")))
 	for name, c := range p.installs(t) {
 		t.Run(name, func(t *testing.T) {
 			own := manifest("services: [{name: web, " + c.fields + "}]")
