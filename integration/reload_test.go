@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -224,6 +225,27 @@ func TestReload_KeepsLimitsRetriesAndStreams(t *testing.T) {
 	h.create(t, page("y"), nil)
 	h.reload(t)
 	require.Contains(t, h.post(t, archive(t, page("z")), nil, "").refused(t, http.StatusTooManyRequests), "too many requests")
+
+	// The address is free once the server stops listening, however often it was passed on.
+	require.Len(t, h.listeners(t), 1)
+}
+
+// listeners are the handles of the public address that the server's process has.
+func (h *Host) listeners(t *testing.T) (handles []string) {
+	t.Helper()
+	table, err := os.ReadFile("/proc/net/tcp")
+	require.NoError(t, err)
+	found := regexp.MustCompile(fmt.Sprintf(`: 0100007F:%04X 00000000:0000 0A (?:\S+ +){5}(\d+)`, h.port)).FindSubmatch(table)
+	require.NotNil(t, found, "nobody listens")
+	folder := fmt.Sprintf("/proc/%d/fd", h.running().proc.Pid)
+	entries, err := os.ReadDir(folder)
+	require.NoError(t, err)
+	for _, e := range entries {
+		if target, err := os.Readlink(filepath.Join(folder, e.Name())); err == nil && target == fmt.Sprintf("socket:[%s]", found[1]) {
+			handles = append(handles, e.Name())
+		}
+	}
+	return handles
 }
 
 func TestReload_WaitsForJobsAndTakesNewOnesAlong(t *testing.T) {

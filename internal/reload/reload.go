@@ -112,7 +112,7 @@ type Successor struct {
 
 // Start starts the program with arguments. It inherits the files by their names, and the
 // environment but for what names this process.
-func (p Program) Start(args []string, names []string, files []*os.File) (*Successor, error) {
+func (p Program) Start(args []string, files map[string]*os.File) (*Successor, error) {
 	ours, theirs, err := pair()
 	if err != nil {
 		return nil, err
@@ -120,8 +120,13 @@ func (p Program) Start(args []string, names []string, files []*os.File) (*Succes
 	defer theirs.Close()
 	c := exec.Command(p.path, args...)
 	c.Stdout, c.Stderr = os.Stdout, os.Stderr
-	c.ExtraFiles = append([]*os.File{theirs}, files...)
-	c.Env = append(environment(), variable+"="+strings.Join(append([]string{control}, names...), ","))
+	names := []string{control}
+	c.ExtraFiles = []*os.File{theirs}
+	for name, file := range files {
+		names = append(names, name)
+		c.ExtraFiles = append(c.ExtraFiles, file)
+	}
+	c.Env = append(environment(), variable+"="+strings.Join(names, ","))
 	if err := c.Start(); err != nil {
 		return nil, errors.Join(err, ours.Close())
 	}

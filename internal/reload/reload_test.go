@@ -72,7 +72,7 @@ func TestSuccessor_ReportsAndIsGivenWhatIsLeft(t *testing.T) {
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	require.NoError(t, err)
 	defer log.Close()
-	next, err := self(t).Start([]string{"serve"}, []string{"log"}, []*os.File{log})
+	next, err := self(t).Start([]string{"serve"}, map[string]*os.File{"log": log})
 	require.NoError(t, err)
 	var reported step
 	require.NoError(t, next.Await(t.Context(), &reported))
@@ -90,7 +90,7 @@ func TestSuccessor_ReportsAndIsGivenWhatIsLeft(t *testing.T) {
 
 func TestSuccessor_ThatFails(t *testing.T) {
 	t.Setenv(playing, "failure")
-	next, err := self(t).Start(nil, nil, nil)
+	next, err := self(t).Start(nil, nil)
 	require.NoError(t, err)
 	var reported step
 	require.ErrorContains(t, next.Await(t.Context(), &reported), "exit status 3")
@@ -99,7 +99,7 @@ func TestSuccessor_ThatFails(t *testing.T) {
 
 func TestSuccessor_ThatDoesNotAnswer(t *testing.T) {
 	t.Setenv(playing, "silent")
-	next, err := self(t).Start(nil, nil, nil)
+	next, err := self(t).Start(nil, nil)
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"os"
 	"os/signal"
-	"slices"
 	"syscall"
 	"time"
 
@@ -42,7 +40,7 @@ func Serve(ctx context.Context, cfg Config, program Program, log *slog.Logger) e
 	if err != nil {
 		return err
 	}
-	s.reloads = reloads{program: program, asked: asked, ready: make(chan *reload.Successor)}
+	s.reloads = newReloads(program, asked)
 	return s.Run(ctx)
 }
 
@@ -147,7 +145,7 @@ func (s *Server) listen(name, address string) (net.Listener, error) {
 	return net.FileListener(s.place.files[name])
 }
 
-// files returns what another process takes over, as files of their own.
+// files returns copies of what another process takes over.
 func (s *Server) files() (map[string]*os.File, error) {
 	open := map[string]any{fileLock: s.lock, filePublic: s.listener, filePlain: s.plainListener, fileAdmin: s.adminListener}
 	if s.others != nil {
@@ -199,6 +197,10 @@ type reloads struct {
 	files   map[string]*os.File    // that the one under way has taken over, too
 }
 
+func newReloads(program Program, asked chan os.Signal) reloads {
+	return reloads{program: program, asked: asked, ready: make(chan *reload.Successor)}
+}
+
 // beginReload starts another process of the program, unless that must not be now. It is ready
 // once no job is under way.
 func (s *Server) beginReload(ctx context.Context) {
@@ -233,7 +235,7 @@ const preparation = time.Minute
 
 // prepareReload returns a new process that is ready to take this one's place, once no job is
 // under way.
-func (s *Server) prepareReload(ctx context.Context) (*reload.Successor, error) {
+func (s *Server) prepareReload(ctx context.Context) (next *reload.Successor, err error) {
 	if err := s.relayed.awaitEnd(ctx); err != nil {
 		return nil, err
 	}
@@ -244,31 +246,23 @@ func (s *Server) prepareReload(ctx context.Context) (*reload.Successor, error) {
 		return nil, err
 	}
 	files, err := s.files()
+	defer func() {
+		if err != nil {
+			closeFiles(files)
+		}
+	}()
 	if err != nil {
-		closeFiles(files)
 		return nil, err
 	}
-	names := slices.Collect(maps.Keys(files))
-	inherited := make([]*os.File, len(names))
-	for i, name := range names {
-		inherited[i] = files[name]
-	}
-	next, err := p.Path.Start(p.Args, names, inherited)
-	if err != nil {
-		closeFiles(files)
+	if next, err = p.Path.Start(p.Args, files); err != nil {
 		return nil, err
 	}
 	var done prepared
-	if err := next.Await(limited, &done); err != nil {
-		next.Kill()
-		closeFiles(files)
-		return nil, err
+	if err = next.Await(limited, &done); err == nil {
+		err = s.awaitWork(ctx, next)
 	}
-	if err := s.awaitWork(ctx, next); err != nil {
+	if err != nil {
 		next.Kill()
-		closeFiles(files)
-		s.gate.hold(heldNone)
-		s.supervisor.Resume()
 		return nil, err
 	}
 	s.reloads.files = files
@@ -276,7 +270,8 @@ func (s *Server) prepareReload(ctx context.Context) (*reload.Successor, error) {
 }
 
 // awaitWork returns once neither a job nor an upload is under way, or these have had their
-// time. New ones wait from then on. It fails if the new process ends meanwhile.
+// time. New ones wait from then on. It fails if the new process ends meanwhile, and new ones wait
+// no longer.
 func (s *Server) awaitWork(ctx context.Context, next *reload.Successor) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -298,6 +293,8 @@ func (s *Server) awaitWork(ctx context.Context, next *reload.Successor) error {
 		s.gate.hold(heldNone)
 	}
 	if ctx.Err() != nil {
+		s.gate.hold(heldNone)
+		s.supervisor.Resume()
 		return context.Cause(ctx)
 	}
 	if limited.Err() != nil {
@@ -359,7 +356,7 @@ func (s *Server) takeBack(ctx context.Context, left state) error {
 	if err != nil {
 		return errors.Join(err, s.closeListeners())
 	}
-	again.reloads = reloads{program: s.reloads.program, asked: s.reloads.asked, ready: make(chan *reload.Successor)}
+	again.reloads = newReloads(s.reloads.program, s.reloads.asked)
 	go func() {
 		defer close(finished)
 		s.finish(<-served)

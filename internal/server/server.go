@@ -128,7 +128,11 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
 // newServer is New for a server that takes the place of another; nil for none.
 func newServer(ctx context.Context, cfg Config, log *slog.Logger, from *place) (*Server, error) {
 	s := &Server{cfg: cfg, log: log, place: from, metrics: metrics.New(), manager: newManager(), routes: &proxy.Routes{}, moving: newMoving(), ousted: make(chan error, 1)}
-	if err := s.open(ctx); err != nil {
+	err := s.open(ctx)
+	if from != nil {
+		closeFiles(from.files) // it has copies: an address stays bound until all are closed
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	return s, nil
