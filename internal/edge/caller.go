@@ -44,8 +44,10 @@ func (e *edge) forwardedFor(lines []string) (netip.Addr, bool) {
 	}
 }
 
-func (e *edge) trusts(ip netip.Addr) bool {
-	return slices.ContainsFunc(e.cfg.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(ip) })
+func (e *edge) trusts(ip netip.Addr) bool { return anyContains(e.cfg.TrustedProxies, ip) }
+
+func anyContains(networks []netip.Prefix, ip netip.Addr) bool {
+	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
 // parseIP parses an address, with or without a port.

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,9 +47,7 @@ const (
 
 // NewConns returns a Conns configured by cfg.
 func NewConns(cfg ConnsConfig) *Conns {
-	exempt := func(ip netip.Addr) bool {
-		return ip.IsLoopback() || slices.ContainsFunc(cfg.Trusted, func(p netip.Prefix) bool { return p.Contains(ip) })
-	}
+	exempt := func(ip netip.Addr) bool { return ip.IsLoopback() || anyContains(cfg.Trusted, ip) }
 	return &Conns{cfg: cfg, exempt: exempt, refusing: make(chan struct{}, refusalsAtOnce), networks: map[string][]*seat{}}
 }
 
@@ -77,16 +74,16 @@ func (c *Conns) admit(tcp *net.TCPConn) (*seat, bool) {
 	if c == nil {
 		return nil, true
 	}
-	ip, ok := parseIP(tcp.RemoteAddr().String())
-	if ok && c.exempt(ip) {
+	from := peerOf(tcp.RemoteAddr().String())
+	if c.exempt(from.ip) {
 		return nil, true
 	}
-	s := &seat{conns: c, tcp: tcp, network: c.cfg.Network(ip.String())}
+	s := &seat{conns: c, tcp: tcp, network: c.cfg.Network(from.text)}
 	s.idle(time.Now())
 	former, ok := c.seat(s)
 	if former != nil {
+		c.observe(idleClosed) // first: whoever sees the end may look at what was counted
 		former.tcp.Close()
-		c.observe(idleClosed)
 	}
 	return s, ok
 }
