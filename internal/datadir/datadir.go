@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"syscall"
 
 	"github.com/berth-host/berth/internal/stackid"
 )
@@ -26,6 +27,17 @@ type Dir string
 
 // Lock returns the file that the running server locks.
 func (d Dir) Lock() string { return filepath.Join(string(d), "lock") }
+
+// IsLocked reports whether a server has locked the data directory. A server that starts in the
+// same instant may find it locked by this.
+func (d Dir) IsLocked() bool {
+	lock, err := os.Open(d.Lock())
+	if err != nil {
+		return false
+	}
+	defer lock.Close() // ends the lock too
+	return syscall.Flock(int(lock.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) != nil
+}
 
 // Instance returns the file with the id of the installation.
 func (d Dir) Instance() string { return filepath.Join(string(d), "instance") }

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
-	"os"
 	"syscall"
 
 	"github.com/berth-host/berth/internal/datadir"
@@ -48,7 +47,7 @@ func send[R any](ctx context.Context, c *Client, path string, args any) (result 
 	res, err := c.http.Do(req)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		if c.starting() {
+		if datadir.Dir(c.dir).IsLocked() {
 			return result, fmt.Errorf("the berthd on %s is still starting; try again in a moment", c.dir)
 		}
 		return result, fmt.Errorf("%w %s", ErrNoServer, c.dir)
@@ -66,16 +65,6 @@ func send[R any](ctx context.Context, c *Client, path string, args any) (result 
 		return result, errors.New(refused.Detail)
 	}
 	return result, json.NewDecoder(res.Body).Decode(&result)
-}
-
-// starting reports whether a server has the data directory locked.
-func (c *Client) starting() bool {
-	lock, err := os.Open(datadir.Dir(c.dir).Lock())
-	if err != nil {
-		return false
-	}
-	defer lock.Close() // with which the lock goes that was taken
-	return errors.Is(syscall.Flock(int(lock.Fd()), syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK)
 }
 
 // Stacks returns all stacks, newest first.

@@ -18,7 +18,7 @@ type gate struct {
 	next    http.Handler  // answers instead; nil for nobody
 	inside  int           // requests that here answers
 	busy    int           // of those, the ones with long work; see isLong
-	changed chan struct{} // closed when any of the above changes that somebody may wait for
+	changed chan struct{} // closed when any of the above changes; nil while nobody waits
 }
 
 // held is which requests wait.
@@ -30,7 +30,7 @@ const (
 	heldAll
 )
 
-func newGate(here http.Handler) *gate { return &gate{here: here, changed: make(chan struct{})} }
+func newGate(here http.Handler) *gate { return &gate{here: here} }
 
 // ServeHTTP has a request answered once it may be.
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -72,7 +72,7 @@ func (g *gate) enter(ctx context.Context, long bool) (next http.Handler, ok bool
 			}
 			return nil, true
 		}
-		changed := g.changed
+		changed := g.change()
 		g.mu.Unlock()
 		select {
 		case <-changed:
@@ -91,10 +91,20 @@ func (g *gate) leave(inside, busy int) {
 	g.note()
 }
 
+// change returns what is closed at the next change. The caller holds mu.
+func (g *gate) change() <-chan struct{} {
+	if g.changed == nil {
+		g.changed = make(chan struct{})
+	}
+	return g.changed
+}
+
 // note wakes whoever waits. The caller holds mu.
 func (g *gate) note() {
-	close(g.changed)
-	g.changed = make(chan struct{})
+	if g.changed != nil {
+		close(g.changed)
+		g.changed = nil
+	}
 }
 
 // hold makes requests wait from now on.
@@ -128,7 +138,7 @@ func (g *gate) awaitEmpty(ctx context.Context) bool {
 func (g *gate) await(ctx context.Context, done func() bool) bool {
 	for {
 		g.mu.Lock()
-		now, changed := done(), g.changed
+		now, changed := done(), g.change()
 		g.mu.Unlock()
 		if now {
 			return true
@@ -141,7 +151,7 @@ func (g *gate) await(ctx context.Context, done func() bool) bool {
 	}
 }
 
-// smallBody is up to which size a body is no upload, in bytes.
+// smallBody is the largest size of a body that is not an upload, in bytes.
 const smallBody = 64 << 10
 
 // isLong reports whether a request may go on for long: an upload until it has arrived, a

@@ -11,10 +11,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"regexp"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/berth-host/berth/internal/auth"
@@ -45,7 +43,7 @@ func proveIdentity(w http.ResponseWriter, path string, key auth.Key) {
 // publicURL returns an error unless the public URL leads to the server of this
 // configuration. If none runs, it answers at the server's address itself for the moment.
 func (c *Config) publicURL(ctx context.Context) error {
-	if c.serverRuns() {
+	if datadir.Dir(c.DataDir).IsLocked() {
 		key, err := auth.LoadKey(datadir.Dir(c.DataDir).Key())
 		if err != nil {
 			return err
@@ -60,17 +58,6 @@ func (c *Config) publicURL(ctx context.Context) error {
 	}
 	defer stop()
 	return c.askIdentity(ctx, key)
-}
-
-// serverRuns reports whether a server has locked the data directory. A server that starts
-// in the same instant may find it locked by this.
-func (c *Config) serverRuns() bool {
-	lock, err := os.Open(datadir.Dir(c.DataDir).Lock())
-	if err != nil {
-		return false
-	}
-	defer lock.Close() // ends the lock too
-	return syscall.Flock(int(lock.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) != nil
 }
 
 // standIn proves the identity of key at the server's address until stop.

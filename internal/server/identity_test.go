@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/datadir"
 	"github.com/berth-host/berth/internal/doctor"
 )
 
@@ -73,9 +74,9 @@ func TestPublicURL_OfTheServerThatRunsIsProvedByItsKey(t *testing.T) {
 	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, lock.Close()) })
-	require.False(t, cfg.serverRuns())
+	require.False(t, datadir.Dir(cfg.DataDir).IsLocked())
 	require.NoError(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
-	require.True(t, cfg.serverRuns())
+	require.True(t, datadir.Dir(cfg.DataDir).IsLocked())
 	require.NoError(t, cfg.publicURL(t.Context()))
 }
 

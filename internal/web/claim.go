@@ -85,13 +85,10 @@ func typedCode(c *fiber.Ctx) string {
 // claim answers POST /claim/{code}: it claims for the signed-in person, or signs a
 // person in or up first.
 func (w *pages) claim(c *fiber.Ctx, s store.Session) error {
-	known, err := w.session(c)
-	if err == nil {
-		err = known.Account.CheckEnabled()
-	}
-	if err != nil {
+	if _, err := w.enabledSession(c); err != nil {
 		return err
 	}
+	var err error
 	var e account.Entry
 	var st *stack.Stack
 	if signedIn(s) {

@@ -118,14 +118,20 @@ func (w *pages) anyone(next func(*fiber.Ctx, store.Session) error) fiber.Handler
 	}
 }
 
+// enabledSession is session, but Forbidden if the account is disabled.
+func (w *pages) enabledSession(c *fiber.Ctx) (store.Session, error) {
+	s, err := w.session(c)
+	if err == nil {
+		err = s.Account.CheckEnabled()
+	}
+	return s, err
+}
+
 // signedInOnly lets a signed-in person through and sends everyone else to the sign-in
 // page.
 func (w *pages) signedInOnly(next func(*fiber.Ctx, store.Session) error) fiber.Handler {
 	return func(c *fiber.Ctx) error {
-		s, err := w.session(c)
-		if err == nil {
-			err = s.Account.CheckEnabled()
-		}
+		s, err := w.enabledSession(c)
 		if err != nil {
 			return err
 		}
