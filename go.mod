@@ -5,6 +5,7 @@ go 1.26.8
 require (
 	charm.land/fang/v2 v2.0.1
 	code.dny.dev/ssrf v0.3.0
+	filippo.io/age v1.2.1
 	github.com/VictoriaMetrics/metricsql v0.87.3
 	github.com/a-h/templ v0.3.977
 	github.com/adrg/xdg v0.5.3

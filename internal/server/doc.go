@@ -39,7 +39,7 @@
 //	on the user's machine
 //	  cli, client, pack  the command berth, which knows a server by its API alone
 //	helpers
-//	  chart, disk, doctor, fair, failpoint, histogram, hostfault, lastlines, manpage, metrics, pause, plainjson, safetext
+//	  backup, chart, disk, doctor, fair, failpoint, histogram, hostfault, lastlines, manpage, metrics, pause, plainjson, safetext
 //
 // Outside internal, runtimes and images define the languages, cmd has the two programs,
 // and integration the tests against a real engine.

@@ -40,6 +40,7 @@ var mayImport = map[string][]string{
 	"internal/engine/enginetest": {"internal/engine", "internal/stackid", "internal/disk"},
 	"internal/docker":            {"internal/engine", "internal/disk", "internal/hostfault"},
 	"internal/registry":          {"internal/engine", "internal/stackid"},
+	"internal/backup":            {},
 	"internal/depot":             {"internal/registry", "internal/engine", "internal/stack", "internal/store"},
 	"internal/health":            {"internal/hostfault"},
 	"internal/doctor":            {"internal/disk"},
@@ -101,6 +102,7 @@ var only = map[string][]string{
 	"github.com/muesli":          {"internal/manpage"},
 	"github.com/gaissmai/bart":   {"internal/operator"},
 	"github.com/wneessen/go-mai": {"internal/mail"},
+	"filippo.io/age":             {"internal/backup"},
 	"github.com/emersion/go-s":   {"internal/mail/mailtest"},
 }
 

@@ -1,0 +1,340 @@
+package backup
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+	"github.com/stretchr/testify/require"
+)
+
+var moment = time.Date(2026, 11, 28, 9, 0, 0, 123456789, time.UTC)
+
+// into is a writer of a backup.
+type into interface {
+	Add(e Entry, content io.Reader, moving bool) error
+	Close() error
+}
+
+// contents are the files of the backups of these tests; links lead from the key to the value.
+var (
+	contents = map[string]string{"dir/berth.db": "rows", "dir/stacks/one/index.html": "page", "data/one/web.tar": strings.Repeat("data ", 120)}
+	links    = map[string]string{"dir/stacks/one/current": "index.html"}
+)
+
+func fill(t *testing.T, to into) {
+	t.Helper()
+	require.NoError(t, to.Add(Entry{Name: "dir/stacks/one", Mode: fs.ModeDir | 0o750, ModTime: moment}, nil, false))
+	for _, name := range []string{"dir/berth.db", "dir/stacks/one/index.html", "data/one/web.tar"} {
+		text := contents[name]
+		e := Entry{Name: name, Mode: 0o640, ModTime: moment, Size: int64(len(text))}
+		require.NoError(t, to.Add(e, strings.NewReader(text), name == "data/one/web.tar"))
+	}
+	for name, target := range links {
+		require.NoError(t, to.Add(Entry{Name: name, Mode: fs.ModeSymlink | 0o777, ModTime: moment, Link: target}, nil, false))
+	}
+	require.NoError(t, to.Close())
+}
+
+func archived(t *testing.T) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	fill(t, NewArchive(&out, Manifest{At: moment, Version: "1.2", Key: "fingerprint"}))
+	return out.Bytes()
+}
+
+// written returns a backup whose file has the bytes.
+func written(t *testing.T, text []byte, opens ...age.Identity) Source {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "backup")
+	require.NoError(t, os.WriteFile(path, text, 0o600))
+	return Source{Path: path, Identities: opens}
+}
+
+func requireRestored(t *testing.T, s Source) {
+	t.Helper()
+	m, err := s.Check()
+	require.NoError(t, err)
+	require.Equal(t, moment, m.At)
+	require.Equal(t, []string{"data/one/web.tar"}, m.Moving)
+	dir := filepath.Join(t.TempDir(), "restored")
+	require.NoError(t, s.Restore("dir", dir))
+	for name, text := range contents {
+		below, ok := strings.CutPrefix(name, "dir/")
+		if !ok {
+			require.NoFileExists(t, filepath.Join(dir, name))
+			continue
+		}
+		got, err := os.ReadFile(filepath.Join(dir, below))
+		require.NoError(t, err)
+		require.Equal(t, text, string(got))
+		info, err := os.Stat(filepath.Join(dir, below))
+		require.NoError(t, err)
+		require.Equal(t, fs.FileMode(0o640), info.Mode())
+		require.True(t, info.ModTime().Equal(moment))
+	}
+	target, err := os.Readlink(filepath.Join(dir, "stacks/one/current"))
+	require.NoError(t, err)
+	require.Equal(t, "index.html", target)
+	info, err := os.Stat(filepath.Join(dir, "stacks/one"))
+	require.NoError(t, err)
+	require.Equal(t, fs.ModeDir|0o750, info.Mode())
+	require.True(t, info.ModTime().Equal(moment))
+}
+
+// requireRefused checks that a restore of the backup fails and touches nothing.
+func requireRefused(t *testing.T, s Source, text string) {
+	t.Helper()
+	_, err := s.Check()
+	require.ErrorContains(t, err, text)
+	require.NotContains(t, err.Error(), "\n")
+	dir := t.TempDir()
+	require.Error(t, s.Restore("dir", dir))
+	require.NoError(t, CheckEmpty(dir))
+}
+
+func TestArchive_IsRestoredAsItWas(t *testing.T) { requireRestored(t, written(t, archived(t))) }
+
+func TestArchive_IsAPlainTar(t *testing.T) {
+	in := tar.NewReader(bytes.NewReader(archived(t)))
+	var names []string
+	for {
+		h, err := in.Next()
+		if err == io.EOF {
+			break
+		}
+		require.NoError(t, err)
+		names = append(names, h.Name)
+	}
+	require.Len(t, names, 7)
+	require.Equal(t, []string{manifestName, sumName}, names[5:])
+}
+
+func TestCheck_RefusesAChangeOfAnyByte(t *testing.T) {
+	whole := archived(t)
+	for at := 0; at < len(whole); at += 7 { // each part of each header, and of the padding
+		text := bytes.Clone(whole)
+		text[at] ^= 0x20
+		_, err := readArchive(bytes.NewReader(text), ignore)
+		require.Error(t, err, "byte %d", at)
+	}
+}
+
+func TestCheck_RefusesAnArchiveWithoutItsEnd(t *testing.T) {
+	whole := archived(t)
+	for size := 0; size < len(whole); size += 13 {
+		_, err := readArchive(bytes.NewReader(whole[:size]), ignore)
+		require.Error(t, err, "%d bytes", size)
+	}
+	requireRefused(t, written(t, whole[:len(whole)-1]), "cut off or was changed")
+	requireRefused(t, written(t, append(whole, 0)), "cut off or was changed")
+}
+
+func TestCheck_RefusesAnArchiveThatWasNotEnded(t *testing.T) {
+	var out bytes.Buffer
+	a := NewArchive(&out, Manifest{At: moment})
+	require.NoError(t, a.Add(Entry{Name: "dir/one", Mode: 0o600, ModTime: moment, Size: 1}, strings.NewReader("1"), false))
+	requireRefused(t, written(t, out.Bytes()), "cut off")
+}
+
+func TestRestore_RefusesAFolderThatIsNotEmpty(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "mine"), nil, 0o600))
+	require.ErrorContains(t, written(t, archived(t)).Restore("dir", dir), "is not empty")
+	names, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, names, 1)
+}
+
+// outside are entries that lead out of the folder they are unpacked into, or that nothing
+// should be.
+var outside = []Entry{
+	{Name: "../one", Mode: 0o600},
+	{Name: "/one", Mode: 0o600},
+	{Name: "dir/../../one", Mode: 0o600},
+	{Name: "dir/./one", Mode: 0o600},
+	{Name: "", Mode: 0o600},
+	{Name: "dir/link", Mode: fs.ModeSymlink, Link: "/etc/passwd"},
+	{Name: "dir/link", Mode: fs.ModeSymlink, Link: "../../etc"},
+	{Name: "dir/pipe", Mode: fs.ModeNamedPipe},
+	{Name: manifestName, Mode: 0o600},
+}
+
+func TestAdd_RefusesWhatLeadsOut(t *testing.T) {
+	for _, e := range outside {
+		require.Error(t, NewArchive(io.Discard, Manifest{}).Add(e, strings.NewReader(""), false), "%v", e)
+	}
+}
+
+func TestCheck_RefusesWhatLeadsOut(t *testing.T) {
+	for _, e := range outside[:7] {
+		var out bytes.Buffer
+		a := NewArchive(&out, Manifest{At: moment})
+		require.NoError(t, a.tar.WriteHeader(header(e)))
+		a.manifest.add(e, false)
+		require.NoError(t, a.Close())
+		requireRefused(t, written(t, out.Bytes()), "leads out")
+	}
+}
+
+func TestCheck_RefusesEntriesThatTheManifestDoesNotList(t *testing.T) {
+	var out bytes.Buffer
+	a := NewArchive(&out, Manifest{At: moment})
+	require.NoError(t, a.tar.WriteHeader(header(Entry{Name: "dir/one", Mode: 0o600, ModTime: moment})))
+	require.NoError(t, a.Close())
+	requireRefused(t, written(t, out.Bytes()), "not those of its manifest")
+}
+
+func TestCheck_RefusesAnotherFormat(t *testing.T) {
+	_, err := decode([]byte(`{"format": 2, "version": "9.1"}`))
+	require.EqualError(t, err, "the backup has format 2, and this berthd reads format 1; restore it with the berthd 9.1 that made it")
+}
+
+func encrypted(t *testing.T, to []age.Recipient) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w, err := Encrypt(&out, to)
+	require.NoError(t, err)
+	_, err = w.Write(archived(t))
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return out.Bytes()
+}
+
+func file(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+func TestEncrypted_IsOpenedByTheKeyItIsFor(t *testing.T) {
+	mine, err := age.GenerateX25519Identity()
+	require.NoError(t, err)
+	other, err := age.GenerateX25519Identity()
+	require.NoError(t, err)
+	to, err := Recipients([]string{mine.Recipient().String()}, "")
+	require.NoError(t, err)
+	text := encrypted(t, to)
+	opens, err := Identities(file(t, "# created: today\n"+mine.String()+"\n"), "")
+	require.NoError(t, err)
+	requireRestored(t, written(t, text, opens...))
+	requireRefused(t, written(t, text, other), "encrypted for another key")
+	requireRefused(t, written(t, text), "--identity")
+	requireRefused(t, written(t, text[:len(text)-1], mine), "")
+	text[len(text)/2] ^= 1
+	requireRefused(t, written(t, text, mine), "")
+}
+
+func TestEncrypted_IsOpenedByItsPassphrase(t *testing.T) {
+	to, err := Recipients(nil, file(t, "correct horse\nsecond line\n"))
+	require.NoError(t, err)
+	text := encrypted(t, to)
+	right, err := Identities("", file(t, "correct horse\r\n"))
+	require.NoError(t, err)
+	requireRestored(t, written(t, text, right...))
+	wrong, err := Identities("", file(t, "wrong horse"))
+	require.NoError(t, err)
+	requireRefused(t, written(t, text, wrong...), "another passphrase")
+}
+
+func TestRecipients_RefusesWhatIsNone(t *testing.T) {
+	_, err := Recipients([]string{"age1nothing"}, "")
+	require.ErrorContains(t, err, "age-keygen")
+	_, err = Recipients(nil, file(t, "\n"))
+	require.ErrorContains(t, err, "no passphrase")
+	mine, err := age.GenerateX25519Identity()
+	require.NoError(t, err)
+	_, err = Recipients([]string{mine.Recipient().String()}, file(t, "phrase"))
+	require.ErrorContains(t, err, "not both")
+	_, err = Identities(file(t, "nothing"), "")
+	require.Error(t, err)
+}
+
+func foldered(t *testing.T, dir string) {
+	t.Helper()
+	f, err := NewFolder(dir, Manifest{At: moment, Version: "1.2"})
+	require.NoError(t, err)
+	fill(t, f)
+}
+
+func TestFolder_IsRestoredAsItWas(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "backup")
+	foldered(t, dir)
+	requireRestored(t, Source{Path: dir})
+}
+
+func TestFolder_LeavesWhatHasNotChanged(t *testing.T) {
+	dir := t.TempDir()
+	foldered(t, dir)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "dir/berth.db"), []byte("old!"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "dir/gone"), nil, 0o600))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "dir/stacks/two/sites"), 0o700))
+	before, err := os.Stat(filepath.Join(dir, "data/one/web.tar"))
+	require.NoError(t, err)
+	foldered(t, dir)
+	requireRestored(t, Source{Path: dir})
+	after, err := os.Stat(filepath.Join(dir, "data/one/web.tar"))
+	require.NoError(t, err)
+	require.True(t, os.SameFile(before, after))
+	require.NoFileExists(t, filepath.Join(dir, "dir/gone"))
+	require.NoDirExists(t, filepath.Join(dir, "dir/stacks/two"))
+	require.NoFileExists(t, filepath.Join(dir, incoming))
+}
+
+func TestFolder_ReplacesLinksWithoutFollowingThem(t *testing.T) {
+	dir, elsewhere := t.TempDir(), t.TempDir()
+	foldered(t, dir)
+	require.NoError(t, os.RemoveAll(filepath.Join(dir, "dir/stacks")))
+	require.NoError(t, os.Symlink(elsewhere, filepath.Join(dir, "dir/stacks")))
+	require.NoError(t, os.Remove(filepath.Join(dir, "dir/berth.db")))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "dir/berth.db"), 0o700))
+	foldered(t, dir)
+	requireRestored(t, Source{Path: dir})
+	require.NoError(t, CheckEmpty(elsewhere))
+}
+
+func TestFolder_RefusesOneWithSomethingElse(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "mine"), nil, 0o600))
+	_, err := NewFolder(dir, Manifest{})
+	require.ErrorContains(t, err, "not empty")
+}
+
+func TestFolder_IsNoBackupUntilItIsClosed(t *testing.T) {
+	dir := t.TempDir()
+	foldered(t, dir)
+	_, err := NewFolder(dir, Manifest{At: moment})
+	require.NoError(t, err)
+	requireRefused(t, Source{Path: dir}, "cut off")
+}
+
+func TestFolder_RefusesAChangeOfAnyFile(t *testing.T) {
+	for _, change := range []func(dir string) error{
+		func(dir string) error { return os.WriteFile(filepath.Join(dir, "dir/berth.db"), []byte("Rows"), 0o600) },
+		func(dir string) error { return os.Remove(filepath.Join(dir, "dir/berth.db")) },
+		func(dir string) error { return os.Remove(filepath.Join(dir, sumName)) },
+		func(dir string) error { return os.WriteFile(filepath.Join(dir, manifestName), []byte("{}"), 0o600) },
+		func(dir string) error {
+			link := filepath.Join(dir, "dir/stacks/one/current")
+			return os.Rename(filepath.Join(dir, "dir/stacks/one/index.html"), link)
+		},
+	} {
+		dir := t.TempDir()
+		foldered(t, dir)
+		require.NoError(t, change(dir))
+		requireRefused(t, Source{Path: dir}, "changed")
+	}
+}
+
+func TestTail_HasTheSizeThatReadersHold(t *testing.T) {
+	require.Len(t, tail(sha256.New()), tailSize)
+}
