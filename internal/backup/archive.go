@@ -27,21 +27,21 @@ func NewArchive(w io.Writer, m Manifest) *Archive {
 	return a
 }
 
-// Add writes an entry. Of a file, content has exactly Size bytes; moving says that something
-// may have written to it while it was copied.
-func (a *Archive) Add(e Entry, content io.Reader, moving bool) error {
+// Add writes an entry. Of a file, content has exactly Size bytes; moved, which may be nil, is
+// asked once they are written whether something wrote to it while it was copied.
+func (a *Archive) Add(e Entry, content io.Reader, moved func() bool) error {
 	sum, err := a.add(e, content)
 	if err != nil {
 		return fmt.Errorf("write %s to the backup: %w", e.Name, err)
 	}
 	e.SHA256 = sum
-	a.manifest.add(e, moving)
+	a.manifest.add(e, moved)
 	return nil
 }
 
-func (m *Manifest) add(e Entry, moving bool) {
+func (m *Manifest) add(e Entry, moved func() bool) {
 	m.Entries = append(m.Entries, e)
-	if moving {
+	if moved != nil && moved() {
 		m.Moving = append(m.Moving, e.Name)
 	}
 }

@@ -20,7 +20,7 @@ var moment = time.Date(2026, 11, 28, 9, 0, 0, 123456789, time.UTC)
 
 // into is a writer of a backup.
 type into interface {
-	Add(e Entry, content io.Reader, moving bool) error
+	Add(e Entry, content io.Reader, moved func() bool) error
 	Close() error
 }
 
@@ -32,14 +32,14 @@ var (
 
 func fill(t *testing.T, to into) {
 	t.Helper()
-	require.NoError(t, to.Add(Entry{Name: "dir/stacks/one", Mode: fs.ModeDir | 0o750, ModTime: moment}, nil, false))
+	require.NoError(t, to.Add(Entry{Name: "dir/stacks/one", Mode: fs.ModeDir | 0o750, ModTime: moment}, nil, nil))
 	for _, name := range []string{"dir/berth.db", "dir/stacks/one/index.html", "data/one/web.tar"} {
 		text := contents[name]
 		e := Entry{Name: name, Mode: 0o640, ModTime: moment, Size: int64(len(text))}
-		require.NoError(t, to.Add(e, strings.NewReader(text), name == "data/one/web.tar"))
+		require.NoError(t, to.Add(e, strings.NewReader(text), func() bool { return name == "data/one/web.tar" }))
 	}
 	for name, target := range links {
-		require.NoError(t, to.Add(Entry{Name: name, Mode: fs.ModeSymlink | 0o777, ModTime: moment, Link: target}, nil, false))
+		require.NoError(t, to.Add(Entry{Name: name, Mode: fs.ModeSymlink | 0o777, ModTime: moment, Link: target}, nil, nil))
 	}
 	require.NoError(t, to.Close())
 }
@@ -141,7 +141,7 @@ func TestCheck_RefusesAnArchiveWithoutItsEnd(t *testing.T) {
 func TestCheck_RefusesAnArchiveThatWasNotEnded(t *testing.T) {
 	var out bytes.Buffer
 	a := NewArchive(&out, Manifest{At: moment})
-	require.NoError(t, a.Add(Entry{Name: "dir/one", Mode: 0o600, ModTime: moment, Size: 1}, strings.NewReader("1"), false))
+	require.NoError(t, a.Add(Entry{Name: "dir/one", Mode: 0o600, ModTime: moment, Size: 1}, strings.NewReader("1"), nil))
 	requireRefused(t, written(t, out.Bytes()), "cut off")
 }
 
@@ -170,7 +170,7 @@ var outside = []Entry{
 
 func TestAdd_RefusesWhatLeadsOut(t *testing.T) {
 	for _, e := range outside {
-		require.Error(t, NewArchive(io.Discard, Manifest{}).Add(e, strings.NewReader(""), false), "%v", e)
+		require.Error(t, NewArchive(io.Discard, Manifest{}).Add(e, strings.NewReader(""), nil), "%v", e)
 	}
 }
 
@@ -179,7 +179,7 @@ func TestCheck_RefusesWhatLeadsOut(t *testing.T) {
 		var out bytes.Buffer
 		a := NewArchive(&out, Manifest{At: moment})
 		require.NoError(t, a.tar.WriteHeader(header(e)))
-		a.manifest.add(e, false)
+		a.manifest.add(e, nil)
 		require.NoError(t, a.Close())
 		requireRefused(t, written(t, out.Bytes()), "leads out")
 	}

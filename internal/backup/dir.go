@@ -34,15 +34,15 @@ func NewFolder(dir string, m Manifest) (*Folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := clear(root); err != nil {
+	if err := unmark(root); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", dir, err), root.Close())
 	}
 	return &Folder{manifest: m, root: root, kept: map[string]bool{}}, nil
 }
 
-// clear removes the manifest's sum of an earlier backup, so that it is no longer one. The
+// unmark removes the manifest's sum of an earlier backup, so that it is no longer one. The
 // manifest stays, to tell that there was one.
-func clear(root *os.Root) error {
+func unmark(root *os.Root) error {
 	names, err := fs.ReadDir(root.FS(), ".")
 	if err != nil || len(names) == 0 {
 		return err
@@ -61,13 +61,13 @@ func clear(root *os.Root) error {
 }
 
 // Add writes an entry, as Archive.Add does.
-func (f *Folder) Add(e Entry, content io.Reader, moving bool) error {
+func (f *Folder) Add(e Entry, content io.Reader, moved func() bool) error {
 	sum, err := f.add(e, content)
 	if err != nil {
 		return fmt.Errorf("write %s to the backup: %w", e.Name, err)
 	}
 	e.SHA256 = sum
-	f.manifest.add(e, moving)
+	f.manifest.add(e, moved)
 	return nil
 }
 
