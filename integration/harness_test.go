@@ -11,7 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -47,7 +47,7 @@ type Host struct {
 	fails   string   // what BERTH_FAILPOINTS says to the next process
 	stacks  []*Stack // that were created and not deleted
 	process *process
-	log     *observe.Record // of every process so far
+	log     logFile // of every process so far
 
 	contradictions *observe.Record // between the API and its document
 }
@@ -87,7 +87,7 @@ func install(t *testing.T, opts ...Option) *Host {
 	t.Helper()
 	needBase(t)
 	number := started.Add(1)
-	h := &Host{port: freePort(t), instance: instanceName(number), dir: t.TempDir(), binary: buildBerthd, log: &observe.Record{}, contradictions: &observe.Record{}}
+	h := &Host{port: freePort(t), instance: instanceName(number), dir: t.TempDir(), binary: buildBerthd, log: logFile(filepath.Join(t.TempDir(), "log")), contradictions: &observe.Record{}}
 	// If this run is cut off, the instance shows whose objects these are.
 	require.NoError(t, os.WriteFile(filepath.Join(h.dir, "instance"), []byte(h.instance+"\n"), 0o600))
 	h.env = map[string]string{
@@ -171,16 +171,12 @@ func (h *Host) spawn(t *testing.T) *process {
 	h.mu.Lock()
 	cmd.Env = append(cmd.Env, "BERTH_FAILPOINTS="+h.fails)
 	h.mu.Unlock()
-	ours, theirs, err := os.Pipe() // of its own, since a process that takes the server's place goes on with it
+	log, err := h.log.open()
 	require.NoError(t, err)
-	go func() {
-		_, _ = io.Copy(h.log, ours) // until the last process that has it has ended
-		ours.Close()
-	}()
-	cmd.Stdout, cmd.Stderr = theirs, theirs
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	require.NoError(t, cmd.Start())
-	require.NoError(t, theirs.Close())
 	p := &process{proc: cmd.Process, exited: make(chan struct{})}
 	go func() {
 		p.err = cmd.Wait()
@@ -190,6 +186,23 @@ func (h *Host) spawn(t *testing.T) *process {
 	h.process = p
 	h.mu.Unlock()
 	return p
+}
+
+// logFile is the path of the file that the server writes its log to, as does each process
+// that takes its place. What a process wrote before its end is in it once that is seen.
+type logFile string
+
+func (f logFile) open() (*os.File, error) {
+	return os.OpenFile(string(f), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+}
+
+// String returns what the file holds, and nothing before the first start.
+func (f logFile) String() string {
+	text, err := os.ReadFile(string(f))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err.Error()
+	}
+	return string(text)
 }
 
 // failAt says what the next processes do at which failpoints; see package
