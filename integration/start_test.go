@@ -155,25 +155,29 @@ func TestStart_FailsOnlyTheStackWhoseFilesAreMissing(t *testing.T) {
 	site, other := h.live(t, page("a site"), nil), h.live(t, page("another"), nil)
 	link := h.live(t, page("a link"), nil)
 	noImage, noLog := h.live(t, program(t), manifest(programManifest)), h.live(t, program(t), manifest(programManifest))
-	noData := h.live(t, program(t), manifest(programManifest))
-	container, withData := h.inspect(t, noImage, "web").ID, h.inspect(t, noData, "web")
+	noData, builtAgain := h.live(t, program(t), manifest(programManifest)), h.live(t, program(t), manifest(programManifest))
+	container, withData, built := h.inspect(t, noImage, "web").ID, h.inspect(t, noData, "web"), h.inspect(t, builtAgain, "web").ID
+	h.put(t, builtAgain, "web", "kept", "data")
 	h.stop(t)
 	folder := func(st *Stack) string { return filepath.Join(h.dir, "stacks", st.hex()) }
 	for _, st := range []*Stack{site, noLog} {
 		require.NoError(t, os.RemoveAll(folder(st)))
 	}
+	require.NoError(t, os.RemoveAll(filepath.Join(folder(noImage), "sources")))
 	published := filepath.Join(folder(link), "sites", "web", "g1")
 	require.NoError(t, os.RemoveAll(published))
 	require.NoError(t, os.Symlink(h.dir, published))
 	h.byHand(t, "rm", "--force", container)
 	h.byHand(t, "image", "rm", "berth/"+noImage.hex()+"-web:i1")
+	h.byHand(t, "rm", "--force", built)
+	h.byHand(t, "image", "rm", "berth/"+builtAgain.hex()+"-web:i1")
 	h.byHand(t, "rm", "--force", withData.ID)
 	h.byHand(t, "volume", "rm", withData.Mounts[0].Name)
 	h.run(t)
 	for st, reason := range map[*Stack]string{
 		site:    "service web: the files that it publishes are missing or broken on this host; upload the source again",
 		link:    "service web: the files that it publishes are missing or broken on this host; upload the source again",
-		noImage: "service web: its image is no longer on this host; upload the source again",
+		noImage: "service web: its source on this host is missing or damaged; upload the source again",
 		noData:  "service web: its data is no longer on this host; ask the operator, or upload the source again to begin without data",
 	} {
 		h.becomes(t, st, "failed")
@@ -185,6 +189,8 @@ func TestStart_FailsOnlyTheStackWhoseFilesAreMissing(t *testing.T) {
 	require.Equal(t, "hello from web", h.get(t, noLog.url("web", "/")).body)
 	h.onceRestored(t, other, 1)
 	h.onceRestored(t, noLog, 1)
+	h.onceRestored(t, builtAgain, 1)
+	require.Equal(t, "data", h.file(t, builtAgain, "web", "kept"))
 	require.Equal(t, 200, h.get(t, noLog.url("web", "/log?from=0&to=5")).status)
 	h.logged(t, noLog, "", "line 4\n")
 	require.Equal(t, "mended", h.get(t, h.redeploy(t, site, page("mended"), nil).url("web", "/")).body)

@@ -55,6 +55,8 @@ func command() *cobra.Command {
 		banCommand(),
 		unbanCommand(),
 		auditCommand(),
+		backupCommand(),
+		restoreCommand(),
 		migrateCommand(),
 	)
 	root.CompletionOptions.HiddenDefaultCmd = true

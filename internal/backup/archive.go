@@ -35,15 +35,11 @@ func (a *Archive) Add(e Entry, content io.Reader, moved func() bool) error {
 		return fmt.Errorf("write %s to the backup: %w", e.Name, err)
 	}
 	e.SHA256 = sum
-	a.manifest.add(e, moved)
-	return nil
-}
-
-func (m *Manifest) add(e Entry, moved func() bool) {
-	m.Entries = append(m.Entries, e)
+	a.manifest.Entries = append(a.manifest.Entries, e)
 	if moved != nil && moved() {
-		m.Moving = append(m.Moving, e.Name)
+		a.manifest.Moving = append(a.manifest.Moving, e.Name)
 	}
+	return nil
 }
 
 func (a *Archive) add(e Entry, content io.Reader) (string, error) {
@@ -57,6 +53,9 @@ func (a *Archive) add(e Entry, content io.Reader) (string, error) {
 	_, err := io.CopyN(io.MultiWriter(a.tar, sum), content, e.Size)
 	return hex.EncodeToString(sum.Sum(nil)), err
 }
+
+// Miss notes what the backup lacks, and why.
+func (a *Archive) Miss(what string) { a.manifest.Missing = append(a.manifest.Missing, what) }
 
 // header returns the header of an entry in a tar.
 func header(e Entry) *tar.Header {
@@ -127,6 +126,12 @@ func (t *tailed) Write(p []byte) (int, error) {
 
 // whole reports whether what was written is a backup from its beginning to its end.
 func (t *tailed) whole() bool { return bytes.Equal(t.last, tail(t.sum)) }
+
+// Copy copies a backup from r, a tar that is not encrypted, to w, and returns its manifest. The
+// error is nil if all of it was copied, and is as it was written.
+func Copy(w io.Writer, r io.Reader) (*Manifest, error) {
+	return readArchive(io.TeeReader(r, w), ignore)
+}
 
 // readArchive reads a backup from a tar to its end, gives each of its entries to each, and
 // returns its manifest. When the error is nil, all sums are as they were written. Until it has

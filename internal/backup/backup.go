@@ -16,6 +16,7 @@ import (
 	"io/fs"
 	"path"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -30,12 +31,14 @@ const (
 
 // Manifest says what a backup has.
 type Manifest struct {
-	Format  int       `json:"format"`
-	At      time.Time `json:"at"`             // the moment it stands for
-	Version string    `json:"version"`        // of the berthd that made it
-	Key     string    `json:"key"`            // fingerprint of the installation's key
-	Entries []Entry   `json:"entries"`        // in the order of the archive
-	Moving  []string  `json:"copied_running"` // entries copied while something wrote to them
+	Format   int       `json:"format"`
+	At       time.Time `json:"at"`             // the moment it stands for
+	Version  string    `json:"version"`        // of the berthd that made it
+	Instance string    `json:"instance"`       // id of the installation
+	Key      string    `json:"key"`            // fingerprint of the installation's key
+	Entries  []Entry   `json:"entries"`        // in the order of the archive
+	Moving   []string  `json:"copied_running"` // entries copied while something wrote to them
+	Missing  []string  `json:"missing"`        // what could not be read, with the reasons
 }
 
 // Entry is a file, a folder or a symbolic link of a backup.
@@ -71,6 +74,11 @@ func (e Entry) same(other Entry) bool {
 	timed := e.ModTime.Equal(other.ModTime)
 	e.ModTime, other.ModTime = time.Time{}, time.Time{}
 	return timed && e == other
+}
+
+// Has reports whether the backup has an entry.
+func (m *Manifest) Has(name string) bool {
+	return slices.ContainsFunc(m.Entries, func(e Entry) bool { return e.Name == name })
 }
 
 // encode returns the manifest's file.

@@ -18,19 +18,13 @@ import (
 
 var moment = time.Date(2026, 11, 28, 9, 0, 0, 123456789, time.UTC)
 
-// into is a writer of a backup.
-type into interface {
-	Add(e Entry, content io.Reader, moved func() bool) error
-	Close() error
-}
-
 // contents are the files of the backups of these tests; links lead from the key to the value.
 var (
 	contents = map[string]string{"dir/berth.db": "rows", "dir/stacks/one/index.html": "page", "data/one/web.tar": strings.Repeat("data ", 120)}
 	links    = map[string]string{"dir/stacks/one/current": "index.html"}
 )
 
-func fill(t *testing.T, to into) {
+func fill(t *testing.T, to *Archive) {
 	t.Helper()
 	require.NoError(t, to.Add(Entry{Name: "dir/stacks/one", Mode: fs.ModeDir | 0o750, ModTime: moment}, nil, nil))
 	for _, name := range []string{"dir/berth.db", "dir/stacks/one/index.html", "data/one/web.tar"} {
@@ -66,7 +60,7 @@ func requireRestored(t *testing.T, s Source) {
 	require.Equal(t, moment, m.At)
 	require.Equal(t, []string{"data/one/web.tar"}, m.Moving)
 	dir := filepath.Join(t.TempDir(), "restored")
-	require.NoError(t, s.Restore("dir", dir))
+	require.NoError(t, s.Restore("dir", dir, ignore))
 	for name, text := range contents {
 		below, ok := strings.CutPrefix(name, "dir/")
 		if !ok {
@@ -97,7 +91,7 @@ func requireRefused(t *testing.T, s Source, text string) {
 	require.ErrorContains(t, err, text)
 	require.NotContains(t, err.Error(), "\n")
 	dir := t.TempDir()
-	require.Error(t, s.Restore("dir", dir))
+	require.Error(t, s.Restore("dir", dir, ignore))
 	require.NoError(t, CheckEmpty(dir))
 }
 
@@ -148,7 +142,7 @@ func TestCheck_RefusesAnArchiveThatWasNotEnded(t *testing.T) {
 func TestRestore_RefusesAFolderThatIsNotEmpty(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "mine"), nil, 0o600))
-	require.ErrorContains(t, written(t, archived(t)).Restore("dir", dir), "is not empty")
+	require.ErrorContains(t, written(t, archived(t)).Restore("dir", dir, ignore), "is not empty")
 	names, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, names, 1)
@@ -179,7 +173,7 @@ func TestCheck_RefusesWhatLeadsOut(t *testing.T) {
 		var out bytes.Buffer
 		a := NewArchive(&out, Manifest{At: moment})
 		require.NoError(t, a.tar.WriteHeader(header(e)))
-		a.manifest.add(e, nil)
+		a.manifest.Entries = append(a.manifest.Entries, e)
 		require.NoError(t, a.Close())
 		requireRefused(t, written(t, out.Bytes()), "leads out")
 	}
@@ -262,9 +256,8 @@ func TestRecipients_RefusesWhatIsNone(t *testing.T) {
 
 func foldered(t *testing.T, dir string) {
 	t.Helper()
-	f, err := NewFolder(dir, Manifest{At: moment, Version: "1.2"})
+	_, err := WriteFolder(dir, bytes.NewReader(archived(t)))
 	require.NoError(t, err)
-	fill(t, f)
 }
 
 func TestFolder_IsRestoredAsItWas(t *testing.T) {
@@ -306,15 +299,16 @@ func TestFolder_ReplacesLinksWithoutFollowingThem(t *testing.T) {
 func TestFolder_RefusesOneWithSomethingElse(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "mine"), nil, 0o600))
-	_, err := NewFolder(dir, Manifest{})
+	_, err := WriteFolder(dir, bytes.NewReader(archived(t)))
 	require.ErrorContains(t, err, "not empty")
 }
 
-func TestFolder_IsNoBackupUntilItIsClosed(t *testing.T) {
+func TestFolder_IsNoBackupUntilAllIsThere(t *testing.T) {
 	dir := t.TempDir()
 	foldered(t, dir)
-	_, err := NewFolder(dir, Manifest{At: moment})
-	require.NoError(t, err)
+	whole := archived(t)
+	_, err := WriteFolder(dir, bytes.NewReader(whole[:len(whole)/2]))
+	require.ErrorContains(t, err, "cut off")
 	requireRefused(t, Source{Path: dir}, "cut off")
 }
 
@@ -338,4 +332,39 @@ func TestFolder_RefusesAChangeOfAnyFile(t *testing.T) {
 
 func TestTail_HasTheSizeThatReadersHold(t *testing.T) {
 	require.Len(t, tail(sha256.New()), tailSize)
+}
+
+func TestRestore_GoesOnWhereAnEarlierOneWasCutOff(t *testing.T) {
+	s := written(t, archived(t))
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, unfinished), nil, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "berth.db"), []byte("half"), 0o600))
+	require.True(t, Unfinished(dir))
+	require.NoError(t, s.Restore("dir", dir, ignore))
+	require.False(t, Unfinished(dir))
+	rows, err := os.ReadFile(filepath.Join(dir, "berth.db"))
+	require.NoError(t, err)
+	require.Equal(t, "rows", string(rows))
+}
+
+func TestRestore_GivesOnWhatIsElsewhere(t *testing.T) {
+	var got []string
+	err := written(t, archived(t)).Restore("dir", t.TempDir(), func(e Entry, content io.Reader) error {
+		text, err := io.ReadAll(content)
+		got = append(got, e.Name+" "+string(text))
+		return err
+	})
+	require.NoError(t, err)
+	require.Equal(t, []string{"data/one/web.tar " + contents["data/one/web.tar"]}, got)
+}
+
+func TestCopy_KnowsABackupThatIsCutOff(t *testing.T) {
+	whole := archived(t)
+	var out bytes.Buffer
+	m, err := Copy(&out, bytes.NewReader(whole))
+	require.NoError(t, err)
+	require.Equal(t, moment, m.At)
+	require.Equal(t, whole, out.Bytes())
+	_, err = Copy(io.Discard, bytes.NewReader(whole[:len(whole)-1]))
+	require.ErrorContains(t, err, "cut off")
 }

@@ -10,10 +10,13 @@ import (
 	"filippo.io/age"
 )
 
+// Recipient is somebody who can open a backup.
+type Recipient = age.Recipient
+
 // Recipients returns those whose keys or passphrase will open a backup, none for one that is
 // not encrypted. Names are public keys of age.
-func Recipients(names []string, passphraseFile string) ([]age.Recipient, error) {
-	var all []age.Recipient
+func Recipients(names []string, passphraseFile string) ([]Recipient, error) {
+	var all []Recipient
 	for _, name := range names {
 		r, err := age.ParseX25519Recipient(name)
 		if err != nil {
@@ -35,7 +38,7 @@ func Recipients(names []string, passphraseFile string) ([]age.Recipient, error) 
 	if err != nil {
 		return nil, err
 	}
-	return []age.Recipient{r}, nil
+	return []Recipient{r}, nil
 }
 
 // Identities returns what opens an encrypted backup: the private keys in a file, as age-keygen
@@ -81,7 +84,7 @@ func passphrase(file string) (string, error) {
 
 // Encrypt returns a writer that encrypts for recipients to w. Its Close ends that, and leaves w
 // open.
-func Encrypt(w io.Writer, recipients []age.Recipient) (io.WriteCloser, error) {
+func Encrypt(w io.Writer, recipients []Recipient) (io.WriteCloser, error) {
 	return age.Encrypt(w, recipients...)
 }
 

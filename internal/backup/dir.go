@@ -13,20 +13,11 @@ import (
 	"strings"
 )
 
-// Folder writes a backup as plain files. It leaves a file of an earlier one as it is if its
-// content is the same, so that a program that keeps folders need not read it again.
-type Folder struct {
-	manifest Manifest
-	root     *os.Root
-	kept     map[string]bool
-}
-
-// incoming is the name of a file while it is written.
-const incoming = ".incoming"
-
-// NewFolder returns a writer of a backup to a folder, which it makes if it is not there. It
-// refuses one that has something else than a backup. Until Close, what was there is none.
-func NewFolder(dir string, m Manifest) (*Folder, error) {
+// WriteFolder reads a backup from r, a tar that is not encrypted, and writes it as plain files
+// to a folder, which it makes if it is not there. It leaves a file of an earlier backup as it is
+// if its content is the same, so that a program that keeps folders need not read it again, and
+// refuses a folder that has something else than a backup. After an error, what is there is none.
+func WriteFolder(dir string, r io.Reader) (*Manifest, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -34,11 +25,29 @@ func NewFolder(dir string, m Manifest) (*Folder, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer root.Close()
 	if err := unmark(root); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", dir, err), root.Close())
+		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
-	return &Folder{manifest: m, root: root, kept: map[string]bool{}}, nil
+	f := &folder{root: root, kept: map[string]bool{}}
+	m, err := readArchive(r, f.add)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.end(m); err != nil {
+		return nil, fmt.Errorf("end the backup: %w", err)
+	}
+	return m, nil
 }
+
+// folder is a backup that is being written as plain files.
+type folder struct {
+	root *os.Root
+	kept map[string]bool // names of this backup
+}
+
+// incoming is the name of a file while it is written.
+const incoming = ".incoming"
 
 // unmark removes the manifest's sum of an earlier backup, so that it is no longer one. The
 // manifest stays, to tell that there was one.
@@ -60,45 +69,39 @@ func unmark(root *os.Root) error {
 	return nil
 }
 
-// Add writes an entry, as Archive.Add does.
-func (f *Folder) Add(e Entry, content io.Reader, moved func() bool) error {
-	sum, err := f.add(e, content)
-	if err != nil {
-		return fmt.Errorf("write %s to the backup: %w", e.Name, err)
+// add writes an entry.
+func (f *folder) add(e Entry, content io.Reader) error {
+	if err := f.write(e, content); err != nil {
+		return fmt.Errorf("write %s: %w", e.Name, err)
 	}
-	e.SHA256 = sum
-	f.manifest.add(e, moved)
 	return nil
 }
 
-func (f *Folder) add(e Entry, content io.Reader) (string, error) {
-	if err := e.check(); err != nil {
-		return "", err
-	}
+func (f *folder) write(e Entry, content io.Reader) error {
 	for name := e.Name; name != "."; name = path.Dir(name) {
 		f.kept[name] = true
 	}
 	if !e.Mode.IsRegular() {
-		return "", f.place(e)
+		return f.place(e)
 	}
 	if err := f.makeWay(path.Dir(e.Name)); err != nil {
-		return "", err
+		return err
 	}
 	sum, err := f.receive(e, content)
 	if err != nil {
-		return "", err
+		return err
 	}
 	if there, err := fileSum(f.root, e.Name); err == nil && there == sum {
-		return sum, f.root.Remove(incoming)
+		return f.root.Remove(incoming)
 	}
 	if err := f.giveWay(e.Name); err != nil {
-		return "", err
+		return err
 	}
-	return sum, f.root.Rename(incoming, e.Name)
+	return f.root.Rename(incoming, e.Name)
 }
 
 // receive writes a file beside the others.
-func (f *Folder) receive(e Entry, content io.Reader) (string, error) {
+func (f *folder) receive(e Entry, content io.Reader) (string, error) {
 	file, err := f.root.OpenFile(incoming, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return "", err
@@ -115,7 +118,7 @@ func (f *Folder) receive(e Entry, content io.Reader) (string, error) {
 }
 
 // place makes a folder or a link unless it is there.
-func (f *Folder) place(e Entry) error {
+func (f *folder) place(e Entry) error {
 	if e.Mode.IsDir() {
 		return f.makeWay(e.Name)
 	}
@@ -133,7 +136,7 @@ func (f *Folder) place(e Entry) error {
 
 // makeWay makes a folder and those above it, in place of what is there under their names. A
 // link of an earlier backup is not followed.
-func (f *Folder) makeWay(name string) error {
+func (f *folder) makeWay(name string) error {
 	at := ""
 	for part := range strings.SplitSeq(name, "/") {
 		at = path.Join(at, part)
@@ -147,7 +150,7 @@ func (f *Folder) makeWay(name string) error {
 }
 
 // giveWay removes what is not a file from where one is to be.
-func (f *Folder) giveWay(name string) error {
+func (f *folder) giveWay(name string) error {
 	info, err := f.root.Lstat(name)
 	if err != nil || info.Mode().IsRegular() {
 		return nil
@@ -155,25 +158,24 @@ func (f *Folder) giveWay(name string) error {
 	return f.root.RemoveAll(name)
 }
 
-// Close removes what earlier backups had besides, and writes the manifest with its sum.
-func (f *Folder) Close() error {
-	err := f.prune()
-	text, encoding := f.manifest.encode()
-	if err = errors.Join(err, encoding); err == nil {
-		sum := sha256.Sum256(text)
-		err = f.root.WriteFile(manifestName, text, 0o600)
-		if err == nil {
-			err = f.root.WriteFile(sumName, []byte(hex.EncodeToString(sum[:])), 0o600)
-		}
+// end removes what earlier backups had besides, and writes the manifest with its sum.
+func (f *folder) end(m *Manifest) error {
+	text, err := m.encode()
+	if err == nil {
+		err = f.prune()
 	}
-	if err = errors.Join(err, f.root.Close()); err != nil {
-		return fmt.Errorf("end the backup: %w", err)
+	if err != nil {
+		return err
 	}
-	return nil
+	if err := f.root.WriteFile(manifestName, text, 0o600); err != nil {
+		return err
+	}
+	sum := sha256.Sum256(text)
+	return f.root.WriteFile(sumName, []byte(hex.EncodeToString(sum[:])), 0o600)
 }
 
 // prune removes what is not of this backup.
-func (f *Folder) prune() error {
+func (f *folder) prune() error {
 	return fs.WalkDir(f.root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -210,7 +212,7 @@ func fileSum(root *os.Root, name string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), err
 }
 
-// readFolder reads a backup that Folder wrote, as readArchive reads a tar.
+// readFolder reads a backup that WriteFolder wrote, as readArchive reads a tar.
 func readFolder(dir string, each func(Entry, io.Reader) error) (*Manifest, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"strings"
 
 	"filippo.io/age"
@@ -23,9 +24,10 @@ type Source struct {
 func (s Source) Check() (*Manifest, error) { return s.read(ignore) }
 
 // Restore writes the entries below a folder of the backup to an empty folder, which it makes if
-// it is not there. Check has to come first: Restore compares the sums again, but has written by
-// then. After an error it leaves the folder as empty as it was.
-func (s Source) Restore(from, dir string) (err error) {
+// it is not there, and gives the others to rest. Check has to come first: Restore compares the
+// sums again, but has written by then. After an error it leaves the folder as empty as it was,
+// and after its death Unfinished.
+func (s Source) Restore(from, dir string, rest func(Entry, io.Reader) error) (err error) {
 	if err := CheckEmpty(dir); err != nil {
 		return err
 	}
@@ -37,17 +39,33 @@ func (s Source) Restore(from, dir string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
-	w := writer{root: root, from: from}
+	if err := root.WriteFile(unfinished, nil, 0o600); err != nil {
+		return err
+	}
+	if err := empty(root); err != nil { // what an earlier one has left
+		return err
+	}
+	w := writer{root: root, from: from, rest: rest}
 	if _, err = s.read(w.write); err == nil {
 		err = w.finish()
 	}
 	if err != nil {
-		return errors.Join(err, empty(root))
+		return errors.Join(err, empty(root), root.Remove(unfinished))
 	}
-	return nil
+	return root.Remove(unfinished)
 }
 
-// CheckEmpty returns an error unless a folder has nothing in it or is not there.
+// unfinished is a file in a folder that a restore has not ended in.
+const unfinished = "restoring"
+
+// Unfinished reports whether a restore into a folder was cut off, so that not all is there.
+func Unfinished(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, unfinished))
+	return err == nil
+}
+
+// CheckEmpty returns an error unless a folder is not there, or has nothing in it but what an
+// unfinished restore has left.
 func CheckEmpty(dir string) error {
 	names, err := os.ReadDir(dir)
 	switch {
@@ -55,16 +73,27 @@ func CheckEmpty(dir string) error {
 		return nil
 	case err != nil:
 		return err
-	case len(names) > 0:
-		return fmt.Errorf("%s is not empty; restore into an empty data directory, named by --data-dir", dir)
+	case Unfinished(dir):
+		return nil
+	}
+	for _, entry := range names {
+		if entry.Name() != ofFileSystem {
+			return fmt.Errorf("%s is not empty; restore into an empty data directory, named by --data-dir", dir)
+		}
 	}
 	return nil
 }
 
+// ofFileSystem is a folder that is in the root of each file system of Linux's own.
+const ofFileSystem = "lost+found"
+
+// empty removes all but the mark of a restore.
 func empty(root *os.Root) error {
 	names, err := fs.ReadDir(root.FS(), ".")
 	for _, entry := range names {
-		err = errors.Join(err, root.RemoveAll(entry.Name()))
+		if name := entry.Name(); name != unfinished && name != ofFileSystem {
+			err = errors.Join(err, root.RemoveAll(name))
+		}
 	}
 	return err
 }
@@ -98,6 +127,7 @@ func (s Source) read(each func(Entry, io.Reader) error) (*Manifest, error) {
 type writer struct {
 	root  *os.Root
 	from  string
+	rest  func(Entry, io.Reader) error
 	links []Entry // made at the end, so that nothing is written through one
 	dirs  []Entry // whose modes and times are set at the end
 }
@@ -105,7 +135,7 @@ type writer struct {
 func (w *writer) write(e Entry, content io.Reader) error {
 	name, ok := strings.CutPrefix(e.Name, w.from+"/")
 	if !ok {
-		return nil
+		return w.rest(e, content)
 	}
 	e.Name = name
 	if err := w.root.MkdirAll(path.Dir(e.Name), 0o700); err != nil {

@@ -9,17 +9,16 @@ import (
 	"path"
 )
 
-// To is what entries are written to, an Archive or a Folder.
-type To interface {
+// adder is what entries are written to, an Archive.
+type adder interface {
 	Add(e Entry, content io.Reader, moved func() bool) error
-	Close() error
 }
 
 // AddTree writes the files, folders and links of a folder, below a name. It leaves out what
 // skip reports, with what is below, and what is none of the three. What goes meanwhile is
 // not in the backup. A file that changed while it was copied is marked as copied in motion; one
 // that grew, as a log does, has what it had at first.
-func AddTree(to To, root *os.Root, below string, skip func(name string) bool) error {
+func AddTree(to adder, root *os.Root, below string, skip func(name string) bool) error {
 	return fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -44,7 +43,7 @@ func AddTree(to To, root *os.Root, below string, skip func(name string) bool) er
 // errGone means that a file is not there any more, and that nothing of it was written.
 var errGone = errors.New("the file is gone")
 
-func addPath(to To, root *os.Root, name, as string) error {
+func addPath(to adder, root *os.Root, name, as string) error {
 	info, err := root.Lstat(name)
 	if err != nil {
 		return gone(err)
@@ -77,7 +76,7 @@ func gone(err error) error {
 }
 
 // addFile writes an open file, as large as it is now.
-func addFile(to To, file *os.File, e Entry) error {
+func addFile(to adder, file *os.File, e Entry) error {
 	info, err := file.Stat()
 	if err != nil {
 		return err

@@ -3,8 +3,8 @@
 // directory, and uses neither the database nor the engine.
 //
 // A stack's files are in <data>/stacks/<hex>: sources/<one for each upload>/,
-// sites/<service>/g<attempt> (a folder, or a link into a source), logs/<service>.<kind>.log, <service>.no-room and
-// <service>.filled. Uploads are unpacked in
+// sites/<service>/g<attempt> (a folder, or a link into a source), logs/<service>.<kind>.log, <service>.no-room,
+// <service>.filled and, after a restore, backup/<service>.tar. Uploads are unpacked in
 // <data>/uploads, on the same disk, so that taking one over is a rename.
 package datadir
 
@@ -61,8 +61,10 @@ func (d Dir) Metrics() string { return filepath.Join(string(d), "metrics.db") }
 // Certificates returns the folder of the certificates that an authority issued.
 func (d Dir) Certificates() string { return filepath.Join(string(d), "acme") }
 
-func (d Dir) stacks() string  { return filepath.Join(string(d), "stacks") }
-func (d Dir) uploads() string { return filepath.Join(string(d), "uploads") }
+// Uploads returns the folder of what is there for a moment.
+func (d Dir) Uploads() string { return filepath.Join(string(d), "uploads") }
+
+func (d Dir) stacks() string { return filepath.Join(string(d), "stacks") }
 
 // Stack returns the folder of a stack's files.
 func (d Dir) Stack(id string) string {
@@ -165,15 +167,15 @@ func (d Dir) RemoveFolders(folders ...string) error {
 }
 
 // RemoveUploads removes the folders of all uploads.
-func (d Dir) RemoveUploads() error { return os.RemoveAll(d.uploads()) }
+func (d Dir) RemoveUploads() error { return os.RemoveAll(d.Uploads()) }
 
 // TempDir creates a folder for one upload, on the disk of the stacks. The caller
 // removes it.
 func (d Dir) TempDir() (string, error) {
-	if err := os.MkdirAll(d.uploads(), 0o700); err != nil {
+	if err := os.MkdirAll(d.Uploads(), 0o700); err != nil {
 		return "", fmt.Errorf("make a folder for the upload: %w", err)
 	}
-	dir, err := os.MkdirTemp(d.uploads(), "")
+	dir, err := os.MkdirTemp(d.Uploads(), "")
 	if err != nil {
 		return "", fmt.Errorf("make a folder for the upload: %w", err)
 	}
@@ -183,10 +185,10 @@ func (d Dir) TempDir() (string, error) {
 // TempFile creates a file without a name, on the disk of the stacks. It goes when the caller
 // closes it.
 func (d Dir) TempFile() (*os.File, error) {
-	if err := os.MkdirAll(d.uploads(), 0o700); err != nil {
+	if err := os.MkdirAll(d.Uploads(), 0o700); err != nil {
 		return nil, fmt.Errorf("make a temporary file: %w", err)
 	}
-	f, err := os.CreateTemp(d.uploads(), "")
+	f, err := os.CreateTemp(d.Uploads(), "")
 	if err != nil {
 		return nil, fmt.Errorf("make a temporary file: %w", err)
 	}

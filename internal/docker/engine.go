@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"time"
@@ -97,4 +98,22 @@ func (e *Engine) networks(ctx context.Context, filter filters.Args) ([]network.S
 	return retryGet(ctx, func() ([]network.Summary, error) {
 		return e.api.NetworkList(ctx, network.ListOptions{Filters: filter})
 	}, "list networks")
+}
+
+// SaveImages writes images to w with their references, and each layer once. ErrNotFound means
+// that one is not there.
+func (e *Engine) SaveImages(ctx context.Context, refs []string, w io.Writer) error {
+	body, err := e.api.ImageSave(ctx, refs)
+	if err != nil {
+		return wrap(err, "save images")
+	}
+	defer body.Close() // only read
+	_, err = io.Copy(w, body)
+	return wrap(err, "save images")
+}
+
+// LoadImages makes the images that SaveImages has written.
+func (e *Engine) LoadImages(ctx context.Context, r io.Reader) error {
+	res, err := e.api.ImageLoad(ctx, r)
+	return wrap(relay(io.Discard, res.Body, err), "load images")
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -36,35 +37,63 @@ func NewClient(dir string) *Client {
 
 // send gives a command and returns what the server answers.
 func send[R any](ctx context.Context, c *Client, path string, args any) (result R, err error) {
-	body, err := json.Marshal(args)
+	res, err := c.post(ctx, path, args)
 	if err != nil {
 		return result, err
 	}
+	defer res.Body.Close()
+	return result, json.NewDecoder(res.Body).Decode(&result)
+}
+
+// post gives a command and returns the answer, whose body the caller closes, unless the command
+// is refused.
+func (c *Client) post(ctx context.Context, path string, args any) (*http.Response, error) {
+	body, err := json.Marshal(args)
+	if err != nil {
+		return nil, err
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://berthd"+path, bytes.NewReader(body))
 	if err != nil {
-		return result, err
+		return nil, err
 	}
 	res, err := c.http.Do(req)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		if datadir.Dir(c.dir).IsLocked() {
-			return result, fmt.Errorf("the berthd on %s is still starting; try again in a moment", c.dir)
+			return nil, fmt.Errorf("the berthd on %s is still starting; try again in a moment", c.dir)
 		}
-		return result, fmt.Errorf("%w %s", ErrNoServer, c.dir)
+		return nil, fmt.Errorf("%w %s", ErrNoServer, c.dir)
 	case errors.Is(err, fs.ErrPermission):
-		return result, fmt.Errorf("only the user of the server and root may give it commands: %w", err)
+		return nil, fmt.Errorf("only the user of the server and root may give it commands: %w", err)
 	case err != nil:
-		return result, err
+		return nil, err
+	case res.StatusCode == http.StatusOK:
+		return res, nil
 	}
 	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		var refused refusal
-		if err := json.NewDecoder(res.Body).Decode(&refused); err != nil {
-			return result, fmt.Errorf("the server answered %s", res.Status)
-		}
-		return result, errors.New(refused.Detail)
+	var refused refusal
+	if err := json.NewDecoder(res.Body).Decode(&refused); err != nil {
+		return nil, fmt.Errorf("the server answered %s", res.Status)
 	}
-	return result, json.NewDecoder(res.Body).Decode(&result)
+	return nil, errors.New(refused.Detail)
+}
+
+// BackUp calls read with a backup, as a tar that is not encrypted. If the server cannot end it,
+// the tar is cut off and the error says why.
+func (c *Client) BackUp(ctx context.Context, b Backup, read func(io.Reader) error) error {
+	res, err := c.post(ctx, "/backup", b)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if err = read(res.Body); err == nil {
+		return nil
+	}
+	_, _ = io.Copy(io.Discard, res.Body) // the trailer comes after it
+	if why := res.Trailer.Get(backupError); why != "" {
+		return errors.New(why)
+	}
+	return err
 }
 
 // Stacks returns all stacks, newest first.

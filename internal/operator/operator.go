@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -41,6 +42,7 @@ type Config struct {
 	Bans     *Bans
 	Usage    func() map[string]map[string]usage.Use // by stack and service
 	Builds   func() (running, waiting int)
+	BackUp   func(context.Context, Backup, io.Writer) error
 	NodeName func(id string) string // of a node of the cluster; nil on one machine
 	Log      *slog.Logger
 }
@@ -68,6 +70,7 @@ func New(cfg Config) *Server {
 	answer(s, mux, "/bans/add", banning.line, s.addBan)
 	answer(s, mux, "/bans/remove", func(a network) string { return "unban " + word(a.Network) }, s.removeBan)
 	answer(s, mux, "/audit", func(limit) string { return "audit" }, s.listEntries)
+	mux.HandleFunc("POST /backup", s.backUp)
 	s.http = http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: 10 * time.Second,

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/datadir"
 	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
@@ -117,7 +118,10 @@ func (s *Server) loadKey(ctx context.Context) (auth.Key, error) {
 }
 
 // keyFile returns the path of the key.
-func (s *Server) keyFile() string { return cmp.Or(s.cfg.KeyFile, s.dir().Key()) }
+func (s *Server) keyFile() string { return s.cfg.KeyPath() }
+
+// KeyPath returns the path of the installation's key.
+func (c *Config) KeyPath() string { return cmp.Or(c.KeyFile, datadir.Dir(c.DataDir).Key()) }
 
 // databaseIsUsed reports whether there is a file of SQLite, or there are accounts or stacks
 // in a database of PostgreSQL.

@@ -59,7 +59,7 @@ var mayImport = map[string][]string{
 	"internal/client":            {"internal/manifest"},
 	"internal/cli":               {"internal/client", "internal/manpage", "internal/mcp", "internal/pack", "internal/archive", "internal/manifest", "internal/stack"},
 	"images":                     {"internal/engine"},
-	"cmd/berthd":                 {"internal/server", "internal/manpage", "internal/operator", "internal/reload", "internal/stack"},
+	"cmd/berthd":                 {"internal/server", "internal/backup", "internal/manpage", "internal/operator", "internal/reload", "internal/stack"},
 	"cmd/berth":                  {"internal/cli"},
 
 	"integration/cluster":    {"images"},

@@ -35,6 +35,7 @@ func (s *Server) openOperator(ctx context.Context) (err error) {
 		Bans:     &g.bans,
 		Usage:    s.usage.Now,
 		Builds:   s.builder.Queue,
+		BackUp:   s.backUp,
 		NodeName: s.nodeName(),
 		Log:      s.log,
 	})

@@ -27,6 +27,7 @@ import (
 	"github.com/berth-host/berth/internal/appserver"
 	"github.com/berth-host/berth/internal/archive"
 	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/backup"
 	"github.com/berth-host/berth/internal/builder"
 	"github.com/berth-host/berth/internal/certs"
 	"github.com/berth-host/berth/internal/cluster"
@@ -107,6 +108,7 @@ type Server struct {
 	conns         *edge.Conns // of both listeners
 
 	governing governing // by the operator, at the socket
+	backingUp atomic.Bool
 
 	place   *place   // that this server takes; nil at a start
 	left    *state   // what the server before left; nil at a start
@@ -302,6 +304,9 @@ func (s *Server) lockData() (err error) {
 	free, err := s.tryLock()
 	if err == nil && !free {
 		err = fmt.Errorf("another server uses the data directory %s; stop it, or set BERTH_DATA_DIR to another one", s.cfg.DataDir)
+	}
+	if err == nil && backup.Unfinished(s.cfg.DataDir) {
+		err = fmt.Errorf("a restore into the data directory %s was cut off, so that not all is there; run berthd restore again", s.cfg.DataDir)
 	}
 	return err
 }

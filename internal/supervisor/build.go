@@ -232,3 +232,64 @@ func (d *deployment) otherRoots(s *stack.Service) []string {
 	}
 	return roots
 }
+
+// bringUpAgain brings up a service whose image is gone, as on a machine that a backup was
+// restored on: from another one, built from the kept source.
+func (g *generation) bringUpAgain(ctx context.Context, s *stack.Service) error {
+	d := &deployment{gen: g}
+	defer d.cleanUp()
+	if err := d.buildAgain(ctx, s); err != nil {
+		if ctx.Err() != nil || isOfHost(err) {
+			return err
+		}
+		g.log.Error("image of a stack is gone, and cannot be built again", "service", s.Spec.Name, "error", err)
+		if stack.KindOf(err) == stack.Conflict { // of the source
+			return serviceError(s, "its image is no longer on this host; upload the source again")
+		}
+		return serviceError(s, "its image is no longer on this host, and was not built again; upload the source again: %s", g.runner.explain(err))
+	}
+	return g.bringUp(ctx, s, false)
+}
+
+// buildAgain builds a service as its source is kept, without what earlier builds left, and
+// records the image in the row.
+func (d *deployment) buildAgain(ctx context.Context, s *stack.Service) error {
+	g := d.gen
+	if err := g.runner.sup.checkKept(g.st.ID, &stack.Generation{Source: g.made.Source, Services: []stack.Service{{Spec: s.Spec}}}); err != nil {
+		return err
+	}
+	g.log.Info("image of a stack is gone; building it again", "service", s.Spec.Name)
+	log, err := logfile.Create(g.cfg.Dir.Log(g.st.ID, s.Spec.Name, datadir.BuildLog), g.cfg.LogMax, "== the log is full: output before this line may be left out\n")
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	job := d.job(s, log)
+	job.Previous, job.PreviousSite, job.Layer = builder.Result{}, "", stack.Layer{}
+	job.Network = g.makeBuildNetwork
+	release, err := g.cfg.Builder.Acquire(ctx, job)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := g.cfg.Dir.MarkFilled(g.st.ID, s.Spec.Name); err != nil {
+		return err
+	}
+	result, cleanUp, err := g.cfg.Builder.Build(ctx, job)
+	if err != nil {
+		return err
+	}
+	d.cleanUps = append(d.cleanUps, cleanUp)
+	return d.recordAgain(ctx, s, result)
+}
+
+func (d *deployment) recordAgain(ctx context.Context, s *stack.Service, result builder.Result) error {
+	s.Image, s.Copied, s.Installed, s.Fingerprint = result.Image, result.Copied, result.Installed, result.Fingerprint
+	_, err := d.gen.runner.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
+		if st.Generation.Attempt == d.gen.made.Attempt {
+			st.Service(s.Spec.Name).Rebuilt(s)
+		}
+		return nil, nil
+	})
+	return err
+}

@@ -280,19 +280,23 @@ func (r *runner) checkLoaded(key engine.Key) error {
 // unpacking returns how a new volume of a service is filled: of a database by its own
 // program, beside the process that serves.
 func (r *runner) unpacking(ctx context.Context, st *stack.Stack, service string) (u engine.Unpacking, err error) {
+	if st.Service(service).Spec.Database() != nil {
+		p := r.servedProcess(service)
+		if p == nil {
+			return u, errNoProcess(service)
+		}
+		return p.gen.loading(ctx, p.service)
+	}
 	u.User = st.UID()
-	db := st.Service(service).Spec.Database()
-	if db == nil {
-		u.Image, err = r.sup.helperImage(ctx, st)
-		return u, err
-	}
-	p := r.servedProcess(service)
-	if p == nil {
-		return u, errNoProcess(service)
-	}
-	u.Memory = r.cfg.Memory
-	u.Cmd, u.Env = []string{db.Load}, builder.EnvList(p.gen.processEnv(p.service))
-	u.Image, err = r.cfg.Builder.EnsureBase(ctx, p.service.Spec.Runtime, io.Discard)
+	u.Image, err = r.sup.helperImage(ctx, st)
+	return u, err
+}
+
+// loading returns how a new volume of a database is filled from a dump.
+func (g *generation) loading(ctx context.Context, s *stack.Service) (u engine.Unpacking, err error) {
+	u.User, u.Memory = g.st.UID(), g.cfg.Memory
+	u.Cmd, u.Env = []string{s.Spec.Database().Load}, builder.EnvList(g.processEnv(s))
+	u.Image, err = g.cfg.Builder.EnsureBase(ctx, s.Spec.Runtime, io.Discard)
 	return u, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/stack"
@@ -99,7 +100,7 @@ const slowData = 256 << 20
 func (c *dataCopy) put(ctx context.Context) error {
 	if last := c.st.Snapshot; !last.InMotion || last.Bytes < slowData {
 		c.next.At = stack.Now()
-		files, err := c.copyPaused(ctx)
+		files, err := c.copyPaused(ctx, pauseMax)
 		defer closeFiles(files)
 		if err == nil {
 			return c.putFiles(ctx, files)
@@ -123,9 +124,9 @@ func (c *dataCopy) putOne(ctx context.Context, service string, write func(contex
 	return c.runner.cfg.Archive.Put(ctx, c.st, liveName(c.next, service), write)
 }
 
-// copyPaused copies the data of each service to a file while the stack is paused. The caller
-// closes the files, also after an error.
-func (c *dataCopy) copyPaused(ctx context.Context) (files map[string]tempFile, err error) {
+// copyPaused copies the data of each service to a file while the stack is paused, for a time at
+// most. The caller closes the files, also after an error.
+func (c *dataCopy) copyPaused(ctx context.Context, limit time.Duration) (files map[string]tempFile, err error) {
 	files = map[string]tempFile{}
 	for _, service := range c.next.Services {
 		if files[service], err = c.runner.cfg.Dir.TempFile(); err != nil {
@@ -133,7 +134,7 @@ func (c *dataCopy) copyPaused(ctx context.Context) (files map[string]tempFile, e
 			return files, err
 		}
 	}
-	return files, c.gen.whilePaused(ctx, func(ctx context.Context) error {
+	return files, c.gen.whilePaused(ctx, limit, func(ctx context.Context) error {
 		for service, f := range files {
 			if err := c.read(ctx, service, f); err != nil {
 				return err

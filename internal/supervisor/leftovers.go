@@ -25,7 +25,7 @@ func (l leftovers) names() []string { return append(l.objects.Names(), l.files..
 // discardLeftovers removes all leftovers. It goes on after an error, so that as little
 // as possible stays.
 func (s *Supervisor) discardLeftovers(ctx context.Context, left leftovers) error {
-	return errors.Join(s.cfg.Engine.Discard(ctx, left.objects), s.cfg.Dir.RemoveFolders(left.files...))
+	return errors.Join(s.cfg.Engine.Discard(ctx, left.objects), s.removeFolders(left.files...))
 }
 
 // removeStack removes everything that there is of a stack.

@@ -78,7 +78,7 @@ func (s *Supervisor) lostFiles(st *stack.Stack, newer leftovers) []string {
 
 // removeFiles removes sources and sites.
 func (r *runner) removeFiles(paths ...string) {
-	if err := r.cfg.Dir.RemoveFolders(paths...); err != nil {
+	if err := r.sup.removeFolders(paths...); err != nil {
 		r.log.Warn("files of a build not removed; the next start tries again", "error", err)
 	}
 }
@@ -112,6 +112,8 @@ func (r *runner) resume(ctx context.Context, st *stack.Stack, there engine.Objec
 			r.restore(ctx)
 		case st.Status == stack.Expired:
 			r.keepData(ctx)
+		case st.Status == stack.Failed:
+			r.restoreBackups(ctx, st)
 		}
 	}
 }
@@ -232,7 +234,7 @@ func (g *generation) bringUpBuilt(ctx context.Context, s *stack.Service) error {
 	}
 	if errors.Is(err, engine.ErrNotFound) {
 		if there, lookErr := g.cfg.Engine.HasImage(ctx, s.Image); lookErr == nil && !there {
-			return serviceError(s, "its image is no longer on this host; upload the source again")
+			return g.bringUpAgain(ctx, s)
 		}
 	}
 	if g.refused(ctx, s, err, g.tryEngine) {

@@ -34,15 +34,16 @@ type runner struct {
 	lost    atomic.Bool   // whether another node owns the stack
 	moving  atomic.Bool   // whether it is being moved to one, and stopped for that
 
-	isolated atomic.Bool                // whether it was stopped since the node was cut off
-	keeping  atomic.Bool                // whether something is being kept apart from the node
-	apart    string                     // what was kept apart last; only whoever has set keeping uses it
-	copying  atomic.Bool                // whether a snapshot of the data is being taken
-	pausing  atomic.Bool                // whether the processes are paused for it
-	expiring atomic.Bool                // whether it is being stopped to expire
-	snapped  atomic.Bool                // whether the row may name a snapshot
-	served   atomic.Pointer[generation] // nil if nothing is served; only the loop changes it
-	work     sync.WaitGroup             // what goes on beside the job: watching, draining
+	isolated  atomic.Bool                // whether it was stopped since the node was cut off
+	keeping   atomic.Bool                // whether something is being kept apart from the node
+	apart     string                     // what was kept apart last; only whoever has set keeping uses it
+	copying   atomic.Bool                // whether a snapshot of the data is being taken
+	pausing   atomic.Bool                // whether the processes are paused for it
+	hasPaused atomic.Bool                // whether they ever were by this server
+	expiring  atomic.Bool                // whether it is being stopped to expire
+	snapped   atomic.Bool                // whether the row may name a snapshot
+	served    atomic.Pointer[generation] // nil if nothing is served; only the loop changes it
+	work      sync.WaitGroup             // what goes on beside the job: watching, draining
 
 	discardOnce func() // discard, the first time
 

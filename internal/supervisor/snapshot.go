@@ -103,13 +103,21 @@ func (s *Supervisor) helperImage(ctx context.Context, st *stack.Stack) (string, 
 	return s.cfg.Builder.EnsureDebian(ctx, io.Discard)
 }
 
-// restoreData fills a new data volume from the service's snapshot, if there is one.
+// restoreData fills a new data volume from the service's snapshot, or from a backup, if there
+// is one.
 func (g *generation) restoreData(ctx context.Context, s *stack.Service) error {
+	from, err := g.cfg.Dir.BackedUp(g.st.ID, s.Spec.Name)
+	if err != nil {
+		return err
+	}
+	if from != nil {
+		return g.restoreBackup(ctx, s, from)
+	}
 	return g.cfg.Engine.Restore(ctx, g.data(s.Spec.Name), g.processName(s))
 }
 
-// checkData returns an error if a service has been served before and its data is gone,
-// neither in a volume nor in a snapshot: its process must not begin again with an empty
+// checkData returns an error if a service has been served before and its data is gone, neither
+// in a volume nor in a snapshot or a backup: its process must not begin again with an empty
 // folder.
 func (g *generation) checkData(ctx context.Context, s *stack.Service) error {
 	if s.Spec.IsStatic() {
@@ -118,6 +126,9 @@ func (g *generation) checkData(ctx context.Context, s *stack.Service) error {
 	key := g.data(s.Spec.Name)
 	volumes, err := g.cfg.Engine.Volumes(ctx, key.WithoutGeneration())
 	if err != nil || hasVolume(volumes, key) {
+		return err
+	}
+	if from, err := g.cfg.Dir.BackedUp(g.st.ID, s.Spec.Name); err != nil || from != nil {
 		return err
 	}
 	kept, err := g.cfg.Engine.HasImage(ctx, key.Snapshot())

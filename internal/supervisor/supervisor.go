@@ -140,6 +140,7 @@ type Supervisor struct {
 	ready    *semaphore.Weighted // slots for stacks that have containers made ahead
 
 	quiet atomic.Bool // no deploy begins
+	held  heldFiles
 
 	surveyed *survey // by ForeignData, for Start on one machine; or nil
 

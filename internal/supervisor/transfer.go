@@ -16,7 +16,8 @@ const transferRetry = 5 * time.Second
 type transfers struct {
 	mu       sync.Mutex
 	reading  map[string]bool // by service
-	replaced chan struct{}   // closed at the end of a replacement; nil while there is none
+	backedUp bool
+	replaced chan struct{} // closed at the end of a replacement; nil while there is none
 }
 
 // begin takes the place of a copy of a service's data. Data is replaced while no other data
@@ -29,6 +30,8 @@ func (t *transfers) begin(service string, replace bool) (end func(), err error) 
 		return nil, &stack.Error{Kind: stack.Conflict, RetryAfter: transferRetry, Detail: "data of this stack is being replaced; try again once that has ended"}
 	case t.reading[service]:
 		return nil, &stack.Error{Kind: stack.Conflict, RetryAfter: transferRetry, Detail: "the data of " + service + " is being downloaded; try again once that has ended"}
+	case replace && t.backedUp:
+		return nil, &stack.Error{Kind: stack.Conflict, RetryAfter: transferRetry, Detail: "the data of this stack is being backed up; try again once that has ended"}
 	case replace:
 		t.replaced = make(chan struct{})
 		return t.endReplacing, nil
@@ -42,6 +45,29 @@ func (t *transfers) begin(service string, replace bool) (end func(), err error) 
 		defer t.mu.Unlock()
 		delete(t.reading, service)
 	}, nil
+}
+
+// beginBackup takes the place of a backup of all data of the stack, once none is being
+// replaced. Downloads go on.
+func (t *transfers) beginBackup(ctx context.Context) (end func(), err error) {
+	for {
+		if err := t.awaitReplaced(ctx); err != nil {
+			return nil, err
+		}
+		t.mu.Lock()
+		if t.replaced == nil {
+			t.backedUp = true
+			t.mu.Unlock()
+			return t.endBackup, nil
+		}
+		t.mu.Unlock()
+	}
+}
+
+func (t *transfers) endBackup() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.backedUp = false
 }
 
 func (t *transfers) endReplacing() {

@@ -127,20 +127,21 @@ func (r *runner) recordSnapshot(ctx context.Context, next stack.Snapshot) error 
 	return r.cfg.Archive.Keep(ctx, st, func(name string) bool { return slices.Contains(namesApart(st), name) })
 }
 
-// How long the processes of a stack may be paused, and the part of it in which they are let
-// go on.
+// How long the processes of a stack may be paused for a snapshot, and the part of it in which
+// they are let go on.
 const (
 	pauseMax   = 2 * time.Second
 	resumeTime = 200 * time.Millisecond
 )
 
-// whilePaused calls do while the processes of the generation are paused. The context of do
-// ends when they are to go on, which they do then even if do goes on. The error is that of the
-// context if do was not done in time.
-func (g *generation) whilePaused(ctx context.Context, do func(context.Context) error) error {
-	limited, cancel := context.WithTimeout(ctx, pauseMax-resumeTime)
+// whilePaused calls do while the processes of the generation are paused, for a time at most.
+// The context of do ends when they are to go on, which they do then even if do goes on. The
+// error is that of the context if do was not done in time.
+func (g *generation) whilePaused(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
+	limited, cancel := context.WithTimeout(ctx, limit-resumeTime)
 	defer cancel()
 	processes := g.allProcesses()
+	g.runner.hasPaused.Store(true)
 	g.runner.pausing.Store(true)
 	err := sideBySide(processes, func(p *process) error {
 		err := g.cfg.Engine.Pause(limited, p.id)
@@ -196,11 +197,11 @@ func (s *Supervisor) unpause(ctx context.Context, there inventory) {
 	}
 }
 
-// unpauseLate lets a container of the stack go on that is paused while no snapshot is taken:
+// unpauseLate lets a container of the stack go on that is paused while nothing is copied:
 // that failed before, or the engine carried out a request to pause it after the server had
 // given it up.
 func (r *runner) unpauseLate(container string) {
-	if r.cfg.SnapshotEvery == 0 || r.pausing.Load() {
+	if !r.hasPaused.Load() || r.pausing.Load() {
 		return
 	}
 	r.sup.jobs.Go(func() {

@@ -1,0 +1,263 @@
+package integration
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// twin is an installation without a server on another engine, whose data directory is empty
+// and whose address is that of a server that is lost.
+func (h *Host) twin(t *testing.T, e *dockerd) *Host {
+	t.Helper()
+	next := install(t, brief, on(e))
+	require.NoError(t, os.Remove(filepath.Join(next.dir, "instance")))
+	next.port, next.instance = h.port, h.instance
+	for _, name := range []string{"BERTH_LISTEN", "BERTH_BASE_URL"} {
+		next.env[name] = h.env[name]
+	}
+	return next
+}
+
+// takes runs a restored server with the stacks of the lost one, and waits until it has brought
+// back those that are live.
+func (h *Host) takes(t *testing.T, stacks ...*Stack) {
+	t.Helper()
+	for _, st := range stacks {
+		h.adoptStack(st)
+	}
+	h.run(t)
+	for _, st := range stacks {
+		if h.show(t, st, "").Status == "live" {
+			h.onceRestored(t, st, 1)
+		}
+	}
+}
+
+// backedUp backs the server up and returns the path.
+func (h *Host) backedUp(t *testing.T, args ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "backup")
+	_, err := h.berthd(t, "", append([]string{"backup", path}, args...)...)
+	require.NoError(t, err)
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode())
+	require.Empty(t, leftBeside(t, path))
+	return path
+}
+
+// leftBeside returns the names of what is beside a file.
+func leftBeside(t *testing.T, path string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Dir(path))
+	require.NoError(t, err)
+	for _, entry := range entries {
+		if entry.Name() != filepath.Base(path) {
+			names = append(names, entry.Name())
+		}
+	}
+	return names
+}
+
+// withPassphrase returns a file with a passphrase.
+func withPassphrase(t *testing.T, phrase string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "phrase")
+	require.NoError(t, os.WriteFile(path, []byte(phrase+"\n"), 0o600))
+	return path
+}
+
+// builtManifest is of a service whose image a build makes.
+const builtManifest = `{name: built, services: [{name: web, runtime: node, install: echo installed > installed.txt, build: cat installed.txt > built.txt, start: node server.js}]}`
+
+// A machine is lost, and another one with an engine of its own takes its place.
+func TestBackup_IsRestoredOnAnotherEngine(t *testing.T) {
+	t.Parallel()
+	h := start(t, brief)
+	key := h.accountCreate(t, "ana@example.com")
+	site := h.live(t, page("the site"), nil)
+	h.redeploy(t, site, page("the second site"), nil)
+	plain := h.deployAs(t, key, program(t), manifest(programManifest))
+	h.put(t, plain, "web", "kept", "in the volume")
+	built := h.live(t, program(t), manifest(builtManifest))
+	h.put(t, built, "web", "kept", "beside a build")
+	databases := h.live(t, packed(t), manifest(packedManifest))
+	for _, path := range []string{"/pg/one", "/redis/one"} {
+		require.Equal(t, http.StatusOK, h.get(t, databases.url("web", path)).status)
+	}
+	expired := h.live(t, program(t), manifest(programManifest))
+	h.put(t, expired, "web", "kept", "since the expiry")
+	h.expire(t, expired)
+	failed := h.deployAs(t, key, program(t), manifest(programManifest))
+	h.put(t, failed, "web", "kept", "of a stopped one")
+	_, err := h.berthd(t, "", "stacks", "stop", failed.ID, "--reason", "it mines coins")
+	require.NoError(t, err)
+	all := []*Stack{site, plain, built, databases, expired, failed}
+	events := map[string][]Event{}
+	for _, st := range all {
+		events[st.ID] = h.events(t, st)
+	}
+	phrase := withPassphrase(t, "correct horse battery staple")
+	backup := h.backedUp(t, "--passphrase-file", phrase)
+	require.Equal(t, "in the volume", h.file(t, plain, "web", "kept"), "a stack is still paused")
+	h.kill(t)
+
+	e := startEngine(t, "")
+	e.take(t, "node", "postgres", "valkey")
+	next := h.twin(t, e)
+	_, err = next.berthd(t, "", "restore", backup)
+	require.ErrorContains(t, err, "--passphrase-file")
+	_, err = next.berthd(t, "", "restore", backup, "--passphrase-file", withPassphrase(t, "another"))
+	require.ErrorContains(t, err, "another passphrase")
+	require.NoError(t, os.WriteFile(filepath.Join(next.dir, "mine"), nil, 0o600))
+	_, err = next.berthd(t, "", "restore", backup, "--passphrase-file", phrase)
+	require.ErrorContains(t, err, "not empty")
+	require.NoError(t, os.Remove(filepath.Join(next.dir, "mine")))
+	_, err = next.berthd(t, "", "restore", backup, "--passphrase-file", phrase)
+	require.NoError(t, err)
+	next.takes(t, all...)
+
+	require.Equal(t, "the second site", next.get(t, site.url("web", "/")).body)
+	for st, text := range map[*Stack]string{plain: "in the volume", built: "beside a build"} {
+		require.Equal(t, text, next.file(t, st, "web", "kept"))
+	}
+	require.Equal(t, "installed\n", next.prints(t, built, "cat built.txt"))
+	next.wrote(t, databases, "one")
+	require.Equal(t, map[string]bool{"rolsuper": false, "owns": true}, of[map[string]bool](t, next, databases, "/role"))
+	require.Contains(t, next.show(t, failed, "").reason(), "it mines coins")
+	failed.ManageToken = key
+	eventually(t, "the data of a failed stack is back", func() error {
+		if r := next.getAs(t, key, dataPath(failed, "web")); r.status != http.StatusOK {
+			return fmt.Errorf("it answers %s", r)
+		}
+		return nil
+	})
+	require.Equal(t, "of a stopped one", next.pullData(t, failed, "web", "")["kept"])
+	for _, st := range all {
+		now := next.events(t, st)
+		require.Equal(t, events[st.ID], now[:len(events[st.ID])])
+		for _, more := range now[len(events[st.ID]):] {
+			require.Contains(t, []string{"stack.restored", "service.ready", "service.restarted"}, more.Type)
+		}
+	}
+	require.Equal(t, http.StatusOK, next.claim(t, key, expired.ClaimCode, "?wait=true").status)
+	require.Equal(t, "since the expiry", next.file(t, expired, "web", "kept"))
+	next.redeploy(t, failed, program(t), manifest(programManifest))
+	require.Equal(t, "of a stopped one", next.file(t, failed, "web", "kept"))
+	next.restart(t)
+	require.Equal(t, "in the volume", next.file(t, plain, "web", "kept"))
+	next.wrote(t, databases, "one")
+	left, err := filepath.Glob(filepath.Join(next.dir, "stacks", "*", "backup", "*"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// With images nothing is built, and a folder needs the key that was kept apart.
+func TestBackup_OfPlainFilesHasImages(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	built := h.live(t, program(t), manifest(builtManifest))
+	h.put(t, built, "web", "kept", "beside a build")
+	dir := filepath.Join(t.TempDir(), "backup")
+	for range 2 {
+		_, err := h.berthd(t, "", "backup", "--dir", dir, "--images")
+		require.NoError(t, err)
+	}
+	require.NoFileExists(t, filepath.Join(dir, "dir", "key"))
+	tar := filepath.Join(dir, "dir", "stacks", built.hex(), "backup", "web.tar")
+	before, err := os.Stat(tar)
+	require.NoError(t, err)
+	_, err = h.berthd(t, "", "backup", "--dir", dir, "--images")
+	require.NoError(t, err)
+	after, err := os.Stat(tar)
+	require.NoError(t, err)
+	require.True(t, os.SameFile(before, after), "what has not changed was written again")
+	key := filepath.Join(t.TempDir(), "key")
+	text, err := os.ReadFile(filepath.Join(h.dir, "key"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(key, text, 0o600))
+	builds := h.logs(t, built, "kind=build")
+	image := h.inspect(t, built, "web").Image
+
+	h.kill(t)
+	_, err = h.berthd(t, "", "restore", dir, "--key", key, "--data-dir", t.TempDir())
+	require.ErrorContains(t, err, "the engine still has what the installation of the backup made")
+
+	next := h.twin(t, startEngine(t, ""))
+	_, err = next.berthd(t, "", "restore", dir)
+	require.ErrorContains(t, err, "--key")
+	other := filepath.Join(t.TempDir(), "key")
+	require.NoError(t, os.WriteFile(other, []byte(strings.Repeat("k", 32)), 0o600))
+	_, err = next.berthd(t, "", "restore", dir, "--key", other)
+	require.ErrorContains(t, err, "is not the key")
+	damaged := filepath.Join(dir, "dir", "stacks", built.hex(), "backup", "web.tar")
+	require.NoError(t, flip(damaged))
+	_, err = next.berthd(t, "", "restore", dir, "--key", key)
+	require.ErrorContains(t, err, "was changed")
+	require.NoError(t, flip(damaged))
+	names, err := os.ReadDir(next.dir)
+	require.NoError(t, err)
+	require.Empty(t, names, "a restore that was refused has written something")
+	_, err = next.berthd(t, "", "restore", dir, "--key", key)
+	require.NoError(t, err)
+	next.takes(t, built)
+	require.Equal(t, "beside a build", next.file(t, built, "web", "kept"))
+	require.Equal(t, builds, next.logs(t, built, "kind=build"))
+	require.Equal(t, image, next.inspect(t, built, "web").Image)
+}
+
+// flip changes a byte in the middle of a file, or changes it back.
+func flip(path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	text[len(text)/2] ^= 1
+	return os.WriteFile(path, text, 0o600)
+}
+
+// A backup that a killed server could not end leaves nothing, and no stack paused.
+func TestBackup_IsCutOffByTheServersDeath(t *testing.T) {
+	t.Parallel()
+	h := install(t)
+	h.failAt("data-paused")
+	h.run(t)
+	st := h.live(t, program(t), manifest(programManifest))
+	p := h.running()
+	path := filepath.Join(t.TempDir(), "backup")
+	_, err := h.berthd(t, "", "backup", path)
+	require.Error(t, err)
+	_ = p.wait(t)
+	require.NoFileExists(t, path)
+	require.Empty(t, leftBeside(t, path))
+	_, err = h.berthd(t, "", "backup", path)
+	require.ErrorContains(t, err, "no berthd is running on "+h.dir)
+	h.failAt("")
+	h.run(t)
+	h.onceRestored(t, st, 1)
+	require.Equal(t, "hello from web", h.get(t, st.url("web", "/")).body)
+	h.backedUp(t)
+}
+
+func TestBackup_GoesToTheStandardOutput(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	st := h.live(t, program(t), manifest(programManifest))
+	h.put(t, st, "web", "kept", "data")
+	out, err := h.berthd(t, "", "backup", "-")
+	require.NoError(t, err)
+	require.Contains(t, out, "manifest.json")
+	require.Contains(t, out, "dir/stacks/"+st.hex()+"/backup/web.tar")
+	require.NotContains(t, out, "dir/key")
+	for _, args := range [][]string{{"backup"}, {"backup", "--dir", t.TempDir(), "x"}, {"backup", t.TempDir()}, {"backup", "x", "--recipient", "me"}, {"restore", "-"}, {"restore", "nowhere"}} {
+		_, err := h.berthd(t, "", args...)
+		require.Error(t, err, "%v", args)
+		require.Equal(t, 1, strings.Count(err.Error()+"\n", "\n"), err.Error())
+	}
+}

@@ -1,0 +1,58 @@
+package datadir
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// BackedUp is the data of a service as a backup had it. It is a file that takes the place of a
+// snapshot until the data is in a volume again.
+type BackedUp struct {
+	Path string
+	Dump bool // a database's dump, and not what engine.Driver.ReadData wrote
+}
+
+// BackedUpPath returns where the data of a service from a backup lies.
+func (d Dir) BackedUpPath(id, service string, dump bool) string {
+	kind := ".tar"
+	if dump {
+		kind = ".dump"
+	}
+	return filepath.Join(d.Stack(id), backupFolder, service+kind)
+}
+
+const backupFolder = "backup"
+
+// IsBackedUp reports whether a path is of a folder that BackedUpPath returns paths in.
+func IsBackedUp(path string) bool { return filepath.Base(filepath.Dir(path)) == backupFolder }
+
+// BackedUp returns the data of a service that a backup had and no volume has had since; nil if
+// there is none.
+func (d Dir) BackedUp(id, service string) (*BackedUp, error) {
+	for _, dump := range []bool{false, true} {
+		path := d.BackedUpPath(id, service, dump)
+		_, err := os.Stat(path)
+		switch {
+		case err == nil:
+			return &BackedUp{path, dump}, nil
+		case !errors.Is(err, fs.ErrNotExist):
+			return nil, fmt.Errorf("look for data of a backup: %w", err)
+		}
+	}
+	return nil, nil
+}
+
+// Open opens the file for reading.
+func (b *BackedUp) Open() (io.ReadCloser, error) { return os.Open(b.Path) }
+
+// Remove removes the file, once a volume has what is in it.
+func (b *BackedUp) Remove() error {
+	if err := os.Remove(b.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return syncFile(filepath.Dir(b.Path))
+}

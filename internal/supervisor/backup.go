@@ -1,0 +1,338 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/berth-host/berth/internal/datadir"
+	"github.com/berth-host/berth/internal/pause"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// A backup has the data of each stack in the form in which a restore finds it: as a file in the
+// stack's folder, which stands for a snapshot until a process needs the data. While files are
+// backed up, what deploys leave of them stays, so that each that a row names is there.
+
+// ServiceData is what a backup has of the data of a service.
+type ServiceData struct {
+	Service string
+	Dump    bool // of a database, as of one moment
+	Moving  bool // copied while something may have written to it
+	Content io.Reader
+	Size    int64 // bytes
+}
+
+// How long the processes of a stack may be paused for a backup, and how often data is read that
+// could not be.
+const (
+	backupPause = 5 * time.Second
+	backupTries = 3
+)
+
+// BackUpData calls put with the data of each service of a stack of this node, also of services
+// that a deploy has dropped. Databases that run are dumped; other files are copied while all
+// processes are paused, or while they run if that takes too long. It returns why the data of
+// services could not be read, by their names. A stack that is not here, or goes meanwhile, has
+// no data.
+func (s *Supervisor) BackUpData(ctx context.Context, id string, put func(ServiceData) error) (missing map[string]error, err error) {
+	r := s.lookup(id)
+	if r == nil {
+		return nil, nil
+	}
+	ctx, cancel := endsWith(ctx, r.ctx)
+	defer cancel()
+	b := &dataBackup{runner: r, put: put, missing: map[string]error{}}
+	err = b.take(ctx)
+	if isDeleted(err) || r.ctx.Err() != nil && s.ctx.Err() == nil {
+		return nil, nil
+	}
+	return b.missing, err
+}
+
+// dataBackup is a backup of the data of a stack that is being made.
+type dataBackup struct {
+	runner  *runner
+	put     func(ServiceData) error
+	missing map[string]error
+}
+
+func (b *dataBackup) take(ctx context.Context) error {
+	r := b.runner
+	// What is idle is tidied, and the helpers are leftovers. Besides, what the row says is served
+	// once the loop has done this.
+	err := r.handOver(ctx, func(l *loop) { l.aside++ })
+	defer r.tell(func(l *loop) { l.aside-- })
+	if err != nil {
+		return err
+	}
+	end, err := r.transfers.beginBackup(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	for !r.keeping.CompareAndSwap(false, true) { // a snapshot has helpers of the same names
+		if !pause.For(ctx, preparePause) {
+			return context.Cause(ctx)
+		}
+	}
+	defer r.keeping.Store(false)
+	c, err := b.begin(ctx)
+	if err != nil {
+		return err
+	}
+	return b.copyFiles(ctx, c)
+}
+
+// begin dumps the databases that run, and returns a copy of the other services' data.
+func (b *dataBackup) begin(ctx context.Context) (*dataCopy, error) {
+	r := b.runner
+	st, err := r.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	there, err := r.inventory(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &dataCopy{runner: r, gen: r.serving(), st: st, helpers: map[string]string{}}
+	if c.image, err = r.sup.helperImage(ctx, st); err != nil {
+		return nil, err
+	}
+	for _, service := range servicesWithData(st, there) {
+		dumped, err := b.dump(ctx, service)
+		if err != nil {
+			return nil, err
+		}
+		if !dumped {
+			c.next.Services = append(c.next.Services, service)
+		}
+	}
+	return c, nil
+}
+
+// dump puts the dump of a service that is a database and runs. It reports whether there is one:
+// the files of a database can be copied as well.
+func (b *dataBackup) dump(ctx context.Context, service string) (done bool, err error) {
+	r := b.runner
+	if p := r.servedProcess(service); p == nil || !p.isDatabase() {
+		return false, nil
+	}
+	file, err := r.spool(func(w io.Writer) error { return r.dump(ctx, service, w) })
+	switch {
+	case ctx.Err() != nil:
+		return false, context.Cause(ctx)
+	case err != nil:
+		r.log.Warn("database not dumped for a backup; its files are copied", "service", service, "error", err)
+		return false, nil
+	}
+	defer closeFiles(map[string]tempFile{service: file})
+	return true, b.putFile(ServiceData{Service: service, Dump: true}, file)
+}
+
+// spool writes to a file without a name, as long as the disk has room.
+func (r *runner) spool(write func(io.Writer) error) (tempFile, error) {
+	file, err := r.cfg.Dir.TempFile()
+	if err != nil {
+		return nil, err
+	}
+	if err := write(r.cfg.Admission.RoomWriter(file)); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+func (b *dataBackup) putFile(d ServiceData, file tempFile) (err error) {
+	if d.Size, err = file.Seek(0, io.SeekEnd); err != nil {
+		return err
+	}
+	if _, err = file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	d.Content = file
+	return b.put(d)
+}
+
+// copyFiles puts the data of services whose files are copied.
+func (b *dataBackup) copyFiles(ctx context.Context, c *dataCopy) error {
+	r := b.runner
+	running := c.gen != nil && len(c.gen.allProcesses()) > 0
+	if running && len(c.next.Services) > 0 {
+		files, err := b.copyPaused(ctx, c)
+		defer closeFiles(files)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err == nil:
+			return b.putFiles(files)
+		}
+		r.log.Info("data of the stack not copied while it was paused; copying it while the stack runs", "error", err)
+	}
+	for _, service := range c.next.Services {
+		if err := b.copyOne(ctx, c, service, running); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *dataBackup) copyPaused(ctx context.Context, c *dataCopy) (map[string]tempFile, error) {
+	b.runner.copying.Store(true)
+	defer b.runner.copying.Store(false)
+	defer c.removeHelpers()
+	if err := c.makeHelpers(ctx); err != nil {
+		return nil, err
+	}
+	return c.copyPaused(ctx, backupPause)
+}
+
+func (b *dataBackup) putFiles(files map[string]tempFile) error {
+	for _, service := range slices.Sorted(maps.Keys(files)) {
+		if err := b.putFile(ServiceData{Service: service}, files[service]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyOne copies and puts the data of a service as it is.
+func (b *dataBackup) copyOne(ctx context.Context, c *dataCopy, service string, moving bool) (err error) {
+	r := b.runner
+	for range backupTries {
+		var file tempFile
+		file, err = r.spool(func(w io.Writer) error {
+			return r.cfg.Engine.ReadData(ctx, dataKey(c.st, service), "", c.image, w)
+		})
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err == nil {
+			defer closeFiles(map[string]tempFile{service: file})
+			return b.putFile(ServiceData{Service: service, Moving: moving}, file)
+		}
+		r.log.Warn("data not read for a backup", "service", service, "error", err)
+	}
+	b.missing[service] = err
+	return nil
+}
+
+// restoreBackup fills the data volume of a service from a backup's file, which goes then.
+func (g *generation) restoreBackup(ctx context.Context, s *stack.Service, from *datadir.BackedUp) error {
+	err := g.fillFrom(ctx, s, from)
+	if err == nil {
+		err = from.Remove()
+	}
+	if err == nil {
+		g.log.Info("data of a backup is back in its volume", "service", s.Spec.Name)
+	} else if ctx.Err() == nil {
+		g.log.Error("data of a backup not restored; it stays in its file", "service", s.Spec.Name, "file", from.Path, "error", err)
+	}
+	return err
+}
+
+// restoreBackups is restoreBackup for the services of a stack that has failed, whose owner may
+// read the data.
+func (r *runner) restoreBackups(ctx context.Context, st *stack.Stack) {
+	g := r.generation(st, st.Generation)
+	for i := range g.made.Services {
+		s := &g.made.Services[i]
+		if from, err := r.cfg.Dir.BackedUp(r.id, s.Spec.Name); err == nil && from != nil && !from.Dump {
+			_ = g.restoreBackup(ctx, s, from) // it has said why not, and the next deploy tries again
+		}
+	}
+}
+
+func (g *generation) fillFrom(ctx context.Context, s *stack.Service, from *datadir.BackedUp) error {
+	file, err := from.Open()
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if !from.Dump {
+		return g.runner.sup.fillData(ctx, g.st, s.Spec.Name, file)
+	}
+	if err := g.cfg.Engine.Remove(ctx, g.processName(s)); err != nil {
+		return err
+	}
+	how, err := g.loading(ctx, s)
+	if err != nil {
+		return err
+	}
+	return g.runner.fillNew(ctx, g.data(s.Spec.Name), how, func(_ context.Context, w io.Writer) error {
+		_, err := io.Copy(w, file)
+		return err
+	})
+}
+
+// Images returns the references of the images that stacks run from, as far as the engine has
+// them, and of those that they were built on.
+func (s *Supervisor) Images(ctx context.Context, stacks []*stack.Stack) ([]string, error) {
+	wanted := map[string]bool{}
+	for _, st := range stacks {
+		served, layers := stackImages(st)
+		for _, ref := range append(served, layers...) {
+			wanted[ref] = true
+		}
+		for i := range st.Generation.Services {
+			if spec := &st.Generation.Services[i].Spec; spec.Builds() || !spec.IsStatic() {
+				wanted[s.cfg.Builder.Base(spec.Base())] = true
+			}
+		}
+	}
+	var there []string
+	for _, ref := range slices.Sorted(maps.Keys(wanted)) {
+		has, err := s.cfg.Engine.HasImage(ctx, ref)
+		if err != nil {
+			return nil, err
+		}
+		if has {
+			there = append(there, ref)
+		}
+	}
+	return there, nil
+}
+
+// heldFiles are the sources and sites of stacks that are not removed while somebody copies them.
+type heldFiles struct {
+	mu     sync.Mutex
+	holds  int
+	unused []string // to be removed afterwards
+}
+
+// HoldFiles keeps the sources and sites that deploys replace until release is called. What a
+// deletion or an expiry removes goes all the same.
+func (s *Supervisor) HoldFiles() (release func()) {
+	h := &s.held
+	h.mu.Lock()
+	h.holds++
+	h.mu.Unlock()
+	return sync.OnceFunc(func() {
+		h.mu.Lock()
+		h.holds--
+		var unused []string
+		if h.holds == 0 {
+			unused, h.unused = h.unused, nil
+		}
+		h.mu.Unlock()
+		if err := s.cfg.Dir.RemoveFolders(unused...); err != nil {
+			s.cfg.Log.Warn("files of builds not removed; the next start tries again", "error", err)
+		}
+	})
+}
+
+// removeFolders removes sources and sites, or has them removed once nobody holds them.
+func (s *Supervisor) removeFolders(folders ...string) error {
+	h := &s.held
+	h.mu.Lock()
+	if h.holds > 0 {
+		h.unused = append(h.unused, folders...)
+		h.mu.Unlock()
+		return nil
+	}
+	h.mu.Unlock()
+	return s.cfg.Dir.RemoveFolders(folders...)
+}

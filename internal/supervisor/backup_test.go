@@ -1,0 +1,179 @@
+package supervisor
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// copied is what a backup has got of a stack's data, by service.
+type copied map[string]ServiceData
+
+// backUp backs the data of a stack up.
+func (w *world) backUp(st *stack.Stack) (all copied, missing map[string]error) {
+	w.t.Helper()
+	all = copied{}
+	missing, err := w.sup.BackUpData(w.t.Context(), st.ID, func(d ServiceData) error {
+		content, err := io.ReadAll(d.Content)
+		require.Len(w.t, content, int(d.Size))
+		d.Content = bytes.NewReader(content)
+		all[d.Service] = d
+		return err
+	})
+	require.NoError(w.t, err)
+	return all, missing
+}
+
+func TestBackUp_PausesForFiveSecondsAtMost(t *testing.T) {
+	t.Parallel()
+	for took, moves := range map[time.Duration]bool{time.Second: false, 10 * time.Second: true} {
+		inWorld(t, func(w *world) {
+			paused := w.countPauses()
+			st, texts := w.writer()
+			send(texts, "kept")
+			w.engine.Before("ReadData", func(string) error { // slow, whatever becomes of its context
+				time.Sleep(took)
+				return nil
+			})
+			all, missing := w.backUp(st)
+			require.Empty(t, missing)
+			require.Equal(t, moves, all["web"].Moving)
+			require.Positive(t, all["web"].Size)
+			require.Equal(t, 1, paused.count())
+			require.LessOrEqual(t, paused.longest, backupPause)
+			require.Empty(t, w.engine.Paused())
+			require.True(t, w.answers(st, "web"))
+		}, long)
+	}
+}
+
+func TestBackUp_GoesOnWithoutWhatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st, texts := w.writer()
+		send(texts, "kept")
+		broken := errors.New("the disk is broken")
+		w.engine.Before("ReadData", func(string) error { return broken })
+		all, missing := w.backUp(st)
+		require.Empty(t, all)
+		require.ErrorIs(t, missing["web"], broken)
+		require.Empty(t, w.engine.Paused())
+
+		require.NoError(t, w.sup.Delete(w.t.Context(), st.ID))
+		all, missing = w.backUp(st)
+		require.Empty(t, all)
+		require.Empty(t, missing)
+	}, long)
+}
+
+// While data is backed up it is not replaced, and a deletion does not wait for the backup.
+func TestBackUp_KeepsOffAReplacementAndNoDeletion(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st, texts := w.writer()
+		send(texts, "kept")
+		_, err := w.sup.BackUpData(w.t.Context(), st.ID, func(ServiceData) error {
+			_, err := w.sup.ReplaceData(w.t.Context(), st.ID, "web", bytes.NewReader(nil))
+			require.Equal(t, stack.Conflict, stack.KindOf(err))
+			require.ErrorContains(t, err, "being backed up")
+			require.NoError(t, w.sup.Delete(w.t.Context(), st.ID))
+			return errors.New("the reader has left")
+		})
+		require.NoError(t, err)
+	}, long)
+}
+
+func TestHoldFiles_KeepsWhatDeploysReplace(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(pages("site"))
+		sources := func() []string { return w.dir.Sources(st.ID, "") }
+		old := sources()
+		require.Len(t, old, 1)
+		first, second := w.sup.HoldFiles(), w.sup.HoldFiles()
+		w.deploy(st.ID, pages("site"))
+		w.serves(st.ID, 2)
+		time.Sleep(time.Hour)
+		require.Len(t, sources(), 2)
+		first()
+		first()
+		require.Len(t, sources(), 2)
+		second()
+		require.Len(t, sources(), 1)
+		require.NotEqual(t, old, sources())
+		require.DirExists(t, w.dir.Source(st.ID, w.get(st.ID).Generation.Source.Folder))
+	}, long)
+}
+
+// keepFile puts what a backup has got where a restored server finds it.
+func (w *world) keepFile(st *stack.Stack, d ServiceData) string {
+	w.t.Helper()
+	path := w.dir.BackedUpPath(st.ID, d.Service, d.Dump)
+	require.NoError(w.t, os.MkdirAll(filepath.Dir(path), 0o700))
+	content, err := io.ReadAll(d.Content)
+	require.NoError(w.t, err)
+	require.NoError(w.t, os.WriteFile(path, content, 0o600))
+	return path
+}
+
+// loseObjects removes all that the engine has of a stack.
+func (w *world) loseObjects(st *stack.Stack) {
+	w.t.Helper()
+	there, err := w.driver.Inventory(w.t.Context(), st.ID)
+	require.NoError(w.t, err)
+	require.NoError(w.t, w.driver.Discard(w.t.Context(), there[st.ID]))
+}
+
+func TestStart_BringsAStackBackFromABackup(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st, texts := w.writer()
+		send(texts, "kept")
+		all, _ := w.backUp(st)
+		before := w.get(st.ID).Generation.Services[0].Image
+		w.stopServer()
+		w.loseObjects(st)
+		path := w.keepFile(st, all["web"])
+
+		w.startServer()
+		w.settle()
+		require.True(t, w.answers(st, "web"))
+		require.Equal(t, "kept", w.engine.Volume(engine.Key{Stack: st.ID, Service: "web"}.Data())["kept"])
+		require.NoFileExists(t, path)
+		require.Equal(t, before, w.get(st.ID).Generation.Services[0].Image)
+		require.Equal(t, 1, count(w.events(st.ID), "stack.restored"))
+	}, long)
+}
+
+// Data that cannot be filled in fails the stack and stays, and a deploy begins with it.
+func TestStart_KeepsABackupThatItCannotRestore(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st, texts := w.writer()
+		send(texts, "kept")
+		all, _ := w.backUp(st)
+		w.stopServer()
+		w.loseObjects(st)
+		path := w.keepFile(st, all["web"])
+		whole, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(path, whole[:10], 0o600))
+
+		w.startServer()
+		w.becomes(st.ID, stack.Failed)
+		require.FileExists(t, path)
+		require.NoError(t, os.WriteFile(path, whole, 0o600))
+		w.deploy(st.ID, service("web"))
+		w.serves(st.ID, 2)
+		require.Equal(t, "kept", w.engine.Volume(engine.Key{Stack: st.ID, Service: "web"}.Data())["kept"])
+	}, long)
+}
