@@ -63,18 +63,18 @@ func (s *Supervisor) checkAll() {
 	if err != nil {
 		return
 	}
-	running := map[string]bool{}
+	found := map[string]engine.Container{}
 	for _, c := range containers {
-		running[c.ID] = c.Running
-		if r := s.lookup(c.Key.Stack); c.Paused && r != nil {
-			r.unpauseLate(c.ID)
-		}
+		found[c.ID] = c
 	}
 	for _, r := range s.everyRunner() {
 		if g := r.serving(); g != nil {
 			for _, p := range g.allProcesses() {
-				if !running[p.id] {
+				switch c := found[p.id]; {
+				case !c.Running:
 					r.noteExit(p.id)
+				case c.Paused:
+					r.unpauseLate(p.id)
 				}
 			}
 		}

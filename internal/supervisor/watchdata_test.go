@@ -227,6 +227,25 @@ func TestSnapshots_APauseThatComesLateEnds(t *testing.T) {
 	}, restoring)
 }
 
+// The container of a build is paused while its image is made, and is none of a snapshot.
+func TestSnapshots_LeaveAContainerOfABuildPaused(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(a, _ *world, _ *links) {
+		st, _ := a.writer()
+		a.settle()
+		key := engine.Key{Stack: st.ID, Service: "web"}
+		image := a.get(st.ID).Generation.Services[0].Image
+		id, err := a.driver.Prepare(a.t.Context(), engine.Spec{Key: key, Name: key.Build(), Image: image, Cmd: []string{"sleep", "infinity"}})
+		require.NoError(t, err)
+		require.NoError(t, a.driver.Start(a.t.Context(), id))
+		require.NoError(t, a.driver.Pause(a.t.Context(), id))
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		require.Equal(t, []string{key.Build()}, a.engine.Paused())
+		require.NoError(t, a.driver.Remove(a.t.Context(), id))
+	}, restoring)
+}
+
 // A server that dies leaves the stack paused, and the next one lets the process go on.
 func TestStart_UnpausesWhatAServerThatDiedHasPaused(t *testing.T) {
 	t.Parallel()
