@@ -101,6 +101,24 @@ func TestDiskFull_OfTheEngineFailsTheBuild(t *testing.T) {
 	require.Zero(t, count(h.events(t, st), "service.crashed"))
 }
 
+// A sparse file takes no space in a container but its full size in an image.
+func TestDiskFull_HolesInABuildsFilesAreCountedBeforeItsImageIsMade(t *testing.T) {
+	t.Parallel()
+	e := startEngine(t, "280m")
+	h := start(t, on(e), with("BERTH_DISK_FLOOR", "0"))
+	st := h.live(t, perl, manifest(perlManifest))
+	// The server sees the disk of the machine, not the engine's small one. Whoever cannot list a
+	// folder may still have filled it, and a file may have several names.
+	failed := h.deploy(t, perl, manifest(`{services: [{name: web, runtime: node, build: 'mkdir hidden; for i in $(seq 200); do truncate -s 60G hidden/$i; done; chmod 0 hidden; truncate -s 50G hole; ln hole same', start: exec perl server.pl}]}`))
+	require.Equal(t, "failed", failed.Status)
+	require.Contains(t, failed.reason(), "takes 12339200 MiB, and the disk of the host has room for")
+	require.Contains(t, failed.reason(), "/app/hole (51200 MiB, of which 0 MiB are on the disk)")
+	require.Contains(t, failed.reason(), "make sparse files in $DATA_DIR when it runs")
+	h.keeps(t, failed)
+	h.says(t, st, "web", "/keep/it", "hello from web, generation 1")
+	h.live(t, perl, manifest(`{services: [{name: web, runtime: node, build: 'truncate -s 10M hole; ! truncate -s 65G longer', start: exec perl server.pl}]}`))
+}
+
 // A sparse file takes no space in a volume but its full size in an image.
 func TestDiskFull_DataThatAnImageHasNoRoomForStaysInItsVolume(t *testing.T) {
 	t.Parallel()

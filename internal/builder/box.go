@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -37,6 +38,10 @@ const (
 // lastBytes is how much of a command's output its error contains.
 const lastBytes = 3000
 
+// fileMax is how long a file may be that a command writes, in bytes. Holes cost nothing:
+// without a limit, the sum of a few lengths would not fit into 64 bits.
+const fileMax = 64 << 30
+
 // box is a container of one build.
 type box struct {
 	cfg   *Config
@@ -59,15 +64,16 @@ func (x *box) open(ctx context.Context) error {
 		return nil
 	}
 	spec := engine.Spec{
-		Key:    x.job.key().WithoutGeneration(),
-		Name:   x.name,
-		Image:  x.image,
-		User:   x.user(),
-		Dir:    x.dir(),
-		Cmd:    []string{"sleep", "infinity"},
-		Memory: x.cfg.Memory,
-		Pids:   x.cfg.Pids,
-		LogMax: 1 << 20,
+		Key:     x.job.key().WithoutGeneration(),
+		Name:    x.name,
+		Image:   x.image,
+		User:    x.user(),
+		Dir:     x.dir(),
+		Cmd:     []string{"sleep", "infinity"},
+		Memory:  x.cfg.Memory,
+		FileMax: fileMax,
+		Pids:    x.cfg.Pids,
+		LogMax:  1 << 20,
 		// Half of what a running service gets when both want the processor.
 		CPUShares: 512,
 	}
@@ -301,11 +307,15 @@ var caVariables = []string{
 // commit creates an image of the container.
 func (x *box) commit(ctx context.Context, ref string) error {
 	err := x.cfg.Engine.Commit(ctx, x.id, ref, x.job.key(), engine.ImageConfig{
-		User: x.user(),
-		Dir:  x.dir(),
-		Env:  []string{"HOME=" + home},
+		User:  x.user(),
+		Dir:   x.dir(),
+		Env:   []string{"HOME=" + home},
+		Floor: x.cfg.DiskFloor,
 	})
 	failpoint.Here("image-committed")
+	if short, ok := errors.AsType[*engine.NoRoomError](err); ok && x.runs {
+		return x.noRoom(ctx, short)
+	}
 	return err
 }
 

@@ -31,6 +31,8 @@ type Config struct {
 	Memory  int64             // bytes a build may use; 0 for no ceiling
 	Pids    int64             // processes a build may have at once
 
+	DiskFloor int64 // bytes that an image leaves free
+
 	CacheMax int64 // bytes that the build caches of a service may take; see TrimCache
 
 	Sites archive.Limits // of a published folder

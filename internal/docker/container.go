@@ -69,7 +69,8 @@ func (d *Driver) Probe(ctx context.Context, spec engine.Spec) error {
 			return err
 		}
 		defer d.removeHelper(spec.Key, id)
-		return d.runHelper(ctx, id)
+		_, err = d.runHelper(ctx, id)
+		return err
 	})
 }
 

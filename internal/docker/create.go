@@ -152,7 +152,7 @@ func dropped(want, got *container.HostConfig) []string {
 		{"CPU limit", want.NanoCPUs == got.NanoCPUs},
 		{"CPU shares", want.CPUShares == got.CPUShares},
 		{"readiness to be killed when memory runs out", want.OomScoreAdj == got.OomScoreAdj},
-		{"core ulimit", slices.EqualFunc(want.Ulimits, got.Ulimits, same[container.Ulimit])},
+		{"ulimits of core and fsize", slices.EqualFunc(want.Ulimits, got.Ulimits, same[container.Ulimit])},
 		{"bounded log", maps.Equal(want.LogConfig.Config, got.LogConfig.Config)},
 		{"network", want.NetworkMode == got.NetworkMode},
 		{"runtime", want.Runtime == "" || want.Runtime == got.Runtime},
@@ -238,6 +238,9 @@ func resources(spec *engine.Spec) container.Resources {
 		NanoCPUs:   spec.NanoCPUs,
 		CPUShares:  spec.CPUShares,
 		Ulimits:    []*container.Ulimit{{Name: "core"}},
+	}
+	if spec.FileMax > 0 {
+		r.Ulimits = append(r.Ulimits, &container.Ulimit{Name: "fsize", Soft: spec.FileMax, Hard: spec.FileMax})
 	}
 	if spec.Pids > 0 {
 		r.PidsLimit = &spec.Pids

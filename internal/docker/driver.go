@@ -29,6 +29,7 @@ type Driver struct {
 	opts    DriverOptions
 	joining namedLocks // by network, shared by containers that start on it; see realias
 	making  namedLocks // by the name of what is made
+	room    promises   // to images that are being made
 }
 
 var _ engine.Driver = (*Driver)(nil)

@@ -66,37 +66,35 @@ func (d *Driver) Tag(ctx context.Context, source, ref string) error {
 	})
 }
 
-// Commit implements engine.Driver. To pause a container that runs takes a quarter of the
-// time, so that is done only if a process in it has cut off a file that was being read. Two
-// calls at the same time cannot pause it.
+// Commit implements engine.Driver. The container is paused before its files are counted, so
+// that a process that a command has left running can neither add a hole to a file after that
+// nor cut off one that the engine reads.
 func (d *Driver) Commit(ctx context.Context, id, ref string, key engine.Key, config engine.ImageConfig) error {
 	own := &container.Config{
 		Labels: d.labels(key), Env: config.Env, User: config.User, WorkingDir: config.Dir,
 	}
-	return d.making.alone(ctx, id, func() error {
-		err := d.commit(ctx, id, ref, own, false)
-		if err != nil && strings.Contains(err.Error(), cutOff) {
-			return d.commit(ctx, id, ref, own, true)
-		}
+	if err := d.Pause(ctx, id); err != nil && !errors.Is(err, engine.ErrNotRunning) {
 		return err
-	})
+	}
+	done, err := d.reserve(ctx, id, config.Floor)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return d.commit(ctx, id, ref, own)
 }
-
-// cutOff is what the engine says when a file of a container is shorter than when it began to
-// read it. There is only the text to know it by.
-const cutOff = "processing tar file"
 
 // commit makes an image of a container's file system, without its volumes. What config
 // leaves unset stays the container's. When the answer is lost, the image is the one that
 // has got the reference.
-func (d *Driver) commit(ctx context.Context, id, ref string, config *container.Config, pause bool) error {
+func (d *Driver) commit(ctx context.Context, id, ref string, config *container.Config) error {
 	ctx, done := toFinish(ctx)
 	defer done()
 	before, err := d.image(ctx, ref)
 	if unlessGone(err) != nil {
 		return err
 	}
-	_, err = d.api.ContainerCommit(ctx, id, container.CommitOptions{Reference: ref, Pause: pause, Config: config})
+	_, err = d.api.ContainerCommit(ctx, id, container.CommitOptions{Reference: ref, Config: config})
 	err = wrap(err, "commit container %s as %s", id, ref)
 	if !errors.Is(err, engine.ErrUnreachable) {
 		return err

@@ -37,7 +37,7 @@ func TestCommit_KeepsFilesAndOverridesTheConfiguration(t *testing.T) {
 		Env:        []string{"B=2"},
 		User:       "200001:200001",
 		WorkingDir: "/tmp",
-	}, false))
+	}))
 	b.removeAfter(t, ref)
 
 	raw, err := b.engine.api.ImageInspect(t.Context(), ref)
@@ -56,29 +56,60 @@ func TestCommit_KeepsFilesAndOverridesTheConfiguration(t *testing.T) {
 	assert.True(t, c.Running, "the container goes on")
 }
 
-// A process that a command has left running may write to a file while the engine reads it.
-func TestCommit_PausesAContainerIfItCannotOtherwise(t *testing.T) {
+// A process that a command has left running may write to a file while the engine reads it, or
+// add a hole once the holes are counted.
+func TestCommit_CountsWhileTheContainerIsPaused(t *testing.T) {
 	var asked []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
+		switch _, what, _ := strings.Cut(r.URL.Path, "/containers/"); {
 		case strings.HasSuffix(r.URL.Path, "/ref/json"):
 			w.WriteHeader(http.StatusNotFound)
-		case !strings.HasSuffix(r.URL.Path, "/commit"):
-			io.WriteString(w, "{}") //nolint:errcheck // the test sees it
-		case r.FormValue("pause") == "0":
-			asked = append(asked, "at once")
-			http.Error(w, `{"message": "Error processing tar file(exit status 1): unexpected EOF"}`, http.StatusInternalServerError)
-		default:
-			asked = append(asked, "paused")
+		case what == "id/json":
+			asked = append(asked, "size="+r.FormValue("size"))
+			io.WriteString(w, `{"Id": "id", "SizeRw": 5}`) //nolint:errcheck // the test sees it
+		case strings.HasSuffix(r.URL.Path, "/commit"):
+			asked = append(asked, "commit")
 			io.WriteString(w, `{"Id": "made"}`) //nolint:errcheck // the test sees it
+		case what != "":
+			asked = append(asked, what)
+			w.WriteHeader(http.StatusNoContent)
 		}
 	}))
 	t.Cleanup(server.Close)
 	e, err := open(t.Context(), "tcp://"+server.Listener.Addr().String(), quiet)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
-	require.NoError(t, NewDriver(e, Info{}, DriverOptions{}).Commit(t.Context(), "id", "ref", key, engine.ImageConfig{}))
-	assert.Equal(t, []string{"at once", "paused"}, asked)
+	d := NewDriver(e, Info{RootDir: t.TempDir()}, DriverOptions{})
+	require.NoError(t, d.Commit(t.Context(), "id", "ref", key, engine.ImageConfig{}))
+	assert.Equal(t, []string{"id/pause", "size=1", "commit"}, asked)
+
+	asked = nil
+	err = d.Commit(t.Context(), "id", "ref", key, engine.ImageConfig{Floor: 1 << 60})
+	short, ok := errors.AsType[*engine.NoRoomError](err)
+	require.True(t, ok, err)
+	assert.EqualValues(t, 5, short.Need)
+	assert.Equal(t, []string{"id/pause", "size=1"}, asked, "it is refused before it begins")
+}
+
+// What others are promised counts, and nothing is kept back once a commit has ended.
+func TestCommit_CountsHolesAndWhatOthersArePromised(t *testing.T) {
+	b := testBench(t)
+	id := b.run(t, b.spec("serve"))
+	const hole = 100 << 20
+	files, err := pack(tar.Header{Name: "app/hole", Mode: 0o600, Uid: owner, Gid: owner}, strings.Repeat("\x00", hole))
+	require.NoError(t, err)
+	require.NoError(t, b.driver.CopyIn(t.Context(), id, files))
+	free, err := b.driver.Room()
+	require.NoError(t, err)
+	done, err := b.driver.room.promise(free.Bytes-hole, func() (int64, error) { return free.Bytes, nil })
+	require.NoError(t, err)
+	ref := b.name() + ":g1"
+	floor := engine.ImageConfig{Floor: 50 << 20}
+	require.ErrorIs(t, b.driver.Commit(t.Context(), id, ref, key, floor), engine.ErrNoRoom)
+	done()
+	require.NoError(t, b.driver.Commit(t.Context(), id, ref, key, floor))
+	b.removeAfter(t, ref)
+	assert.Zero(t, b.driver.room.bytes)
 }
 
 func TestCommit_LeavesVolumesOutAndTheImageFillsANewOne(t *testing.T) {
@@ -93,7 +124,7 @@ func TestCommit_LeavesVolumesOutAndTheImageFillsANewOne(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, b.driver.CopyIn(t.Context(), id, files))
 	ref := b.name() + ":g1"
-	require.NoError(t, b.driver.commit(t.Context(), id, ref, &container.Config{}, false))
+	require.NoError(t, b.driver.commit(t.Context(), id, ref, &container.Config{}))
 	b.removeAfter(t, ref)
 
 	spec = b.spec("serve")

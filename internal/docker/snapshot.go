@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
@@ -23,22 +21,22 @@ const (
 	snapshotDir = "/snapshot"
 )
 
-// copyData copies a volume's files with their owners, modes and times, and compares the
-// copy with the original. First it checks that there is room for the copy, which keeps the
-// holes of files, and for the image, in which the engine fills them. Its argument is the
-// floor in MiB.
+// copyData runs twice. First it prints in MiB what a volume's files take on the disk, which is
+// what a copy takes that keeps their holes, what an image of them takes, which has the holes in
+// full, and what is free. Then it copies the files with their owners, modes and times, and
+// compares the copy with the original.
 const copyData = `set -e
-list() { cd "$1"; find . \( -type d -printf '%p d %m %U %G\n' \) -o -printf '%p %y %m %U %G %s %T@ %l\n' | LC_ALL=C sort | sha256sum; }
 size() { du -sm "$@" ` + dataDir + ` | cut -f 1; }
-need=$(($(size) + $(size --apparent-size)))
-room=$(($(df -m --output=avail / | tail -n 1) - $1))
-if [ "$need" -gt "$room" ]; then echo "it takes $need MiB, and $room MiB are free above the floor"; exit 28; fi
+if [ ! -e /measured ]; then
+	echo $(size) $(size --apparent-size) $(df -m --output=avail / | tail -n 1)
+	touch /measured
+	exit
+fi
+rm /measured
+list() { cd "$1"; find . \( -type d -printf '%p d %m %U %G\n' \) -o -printf '%p %y %m %U %G %s %T@ %l\n' | LC_ALL=C sort | sha256sum; }
 mkdir ` + snapshotDir + `
 cp -a ` + dataDir + `/. ` + snapshotDir + `/
 [ "$(list ` + dataDir + `)" = "$(list ` + snapshotDir + `)" ]`
-
-// noRoom is the exit code of copyData when there is no room.
-const noRoom = 28
 
 // helperCaps are the capabilities that reading and writing files of any owner takes.
 var helperCaps = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER"}
@@ -77,7 +75,7 @@ func (d *Driver) makeSnapshot(ctx context.Context, key engine.Key, spec engine.S
 		Key:     key,
 		Image:   spec.Image,
 		User:    "0:0",
-		Cmd:     []string{"sh", "-c", copyData, "sh", strconv.FormatInt(spec.Floor>>20, 10)},
+		Cmd:     []string{"sh", "-c", copyData},
 		Volumes: map[string]string{dataDir: key.Data()},
 		Pids:    spec.Pids,
 	})
@@ -87,14 +85,16 @@ func (d *Driver) makeSnapshot(ctx context.Context, key engine.Key, spec engine.S
 		return err
 	}
 	defer d.removeHelper(key, id)
-	if err := d.runHelper(ctx, id); err != nil {
-		if exit, ok := errors.AsType[exitError](err); ok && exit.code == noRoom {
-			return fmt.Errorf("%w: %s", engine.ErrNoRoom, strings.Join(strings.Fields(exit.last.String()), " "))
-		}
+	done, err := d.reserveCopy(ctx, id, spec.Floor)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if _, err := d.runHelper(ctx, id); err != nil {
 		return err
 	}
 	failpoint.Here("snapshot-copied")
-	return d.commit(ctx, id, key.Snapshot(), &container.Config{Labels: d.labels(key)}, false)
+	return d.commit(ctx, id, key.Snapshot(), &container.Config{Labels: d.labels(key)})
 }
 
 // helper describes a container of the host's own, which runs under the engine's own
@@ -115,22 +115,22 @@ func (e exitError) Error() string {
 	return fmt.Sprintf("the helper ended with code %d%s", e.code, e.last.Phrase())
 }
 
-// runHelper runs a container of the host's own to its end. The error is an exitError if it
-// exits with another code than 0.
-func (d *Driver) runHelper(ctx context.Context, id string) error {
+// runHelper runs a container of the host's own to its end, and returns the end of what it
+// prints. The error is an exitError if it exits with another code than 0.
+func (d *Driver) runHelper(ctx context.Context, id string) (string, error) {
 	if err := d.Start(ctx, id); err != nil {
-		return err
+		return "", err
 	}
 	last := lastlines.OfOutput(failureTail)
 	err := d.Follow(ctx, id, time.Time{}, func(_ time.Time, line []byte) { fmt.Fprintf(last, "%s\n", line) })
 	if err != nil {
-		return err
+		return "", err
 	}
 	c, err := d.Look(ctx, id)
 	if err == nil && (c.Running || c.ExitCode != 0) {
 		err = exitError{c.ExitCode, last}
 	}
-	return err
+	return last.String(), err
 }
 
 // removeHelper removes a helper. Nobody waits for that.

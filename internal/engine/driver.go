@@ -126,7 +126,7 @@ type Driver interface {
 	// volume, which stays when there is an error. It keeps a snapshot that exists as it
 	// is. When there is neither a volume nor a snapshot, it makes none, as that would hide
 	// that the data is gone: ErrNotFound. ErrNoRoom means that the snapshot would leave
-	// less than the floor.
+	// less than the floor, with the other snapshots and images that are being made.
 	Snapshot(ctx context.Context, key Key, spec SnapshotSpec) error
 
 	// Restore fills a new data volume from a service's snapshot, if there is one, and
@@ -275,7 +275,10 @@ type Builds interface {
 	Start(ctx context.Context, id string) error
 
 	// Commit makes an image of a service, with a reference, from a container's file
-	// system, without its volumes.
+	// system, without its volumes. A container that runs is paused first and stays so, even
+	// after an error, for the caller to remove. A *NoRoomError means that the image would
+	// leave less than the floor, with the snapshots and other images that are being made:
+	// the holes of files count, since it has them in full.
 	Commit(ctx context.Context, id, ref string, key Key, config ImageConfig) error
 
 	// Tag gives an image one more reference.
@@ -335,6 +338,7 @@ type Spec struct {
 	Volumes map[string]string
 
 	Memory    int64 // bytes; 0 means no limit
+	FileMax   int64 // bytes of one file, with its holes; 0 means no limit
 	NanoCPUs  int64 // billionths of a CPU; 0 means no limit
 	CPUShares int64 // weight against other containers; 0 is the engine's default, 1024
 	Pids      int64 // processes and threads; 0 means no limit
@@ -366,11 +370,14 @@ type ImageSpec struct {
 	Args    map[string]string
 }
 
-// ImageConfig overrides the configuration that a committed image has from its container.
+// ImageConfig says how to make an image of a container, and overrides the configuration
+// that it has from there.
 type ImageConfig struct {
 	User string
 	Dir  string
 	Env  []string // KEY=value, on top of the container's
+
+	Floor int64 // bytes that stay free
 }
 
 // Unpacking says how data becomes that of a new volume.

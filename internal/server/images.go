@@ -89,18 +89,19 @@ func newBuilder(cfg Config, driver engine.Driver, bases builder.Bases, layerKey 
 		return nil, err
 	}
 	return builder.New(builder.Config{
-		Engine:   driver,
-		Slots:    cfg.MaxBuilds,
-		Timeout:  cfg.BuildTimeout,
-		Observe:  observe,
-		Env:      env,
-		CA:       ca,
-		Memory:   cfg.BuildMemory,
-		Pids:     cfg.ServicePids,
-		CacheMax: cfg.BuildCacheMax,
-		Sites:    cfg.unpackLimits(),
-		Log:      log,
-		Bases:    bases,
-		LayerKey: layerKey,
+		Engine:    driver,
+		Slots:     cfg.MaxBuilds,
+		Timeout:   cfg.BuildTimeout,
+		Observe:   observe,
+		Env:       env,
+		CA:        ca,
+		Memory:    cfg.BuildMemory,
+		Pids:      cfg.ServicePids,
+		DiskFloor: cfg.DiskFloor,
+		CacheMax:  cfg.BuildCacheMax,
+		Sites:     cfg.unpackLimits(),
+		Log:       log,
+		Bases:     bases,
+		LayerKey:  layerKey,
 	}), nil
 }

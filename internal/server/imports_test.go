@@ -32,7 +32,7 @@ var mayImport = map[string][]string{
 	"internal/chart":             {},
 	"internal/edge":              {"internal/proxy", "internal/streams", "internal/wire", "internal/exchange"},
 	"internal/peer":              {"internal/stack", "internal/stackid", "internal/store", "internal/proxy", "internal/streams", "internal/wire", "internal/exchange"},
-	"internal/builder":           {"internal/stack", "internal/source", "internal/archive", "internal/manifest", "internal/engine", "internal/fair", "runtimes", "images"},
+	"internal/builder":           {"internal/stack", "internal/source", "internal/archive", "internal/manifest", "internal/engine", "internal/fair", "internal/safetext", "runtimes", "images"},
 	"internal/firewall":          {"internal/engine"},
 	"internal/admission":         {"internal/stack", "internal/engine", "internal/disk"},
 	"internal/datadir":           {"internal/stack", "internal/stackid", "internal/logfile"},

@@ -518,7 +518,7 @@ func (r *runner) explain(err error) string {
 		return own.Detail
 	}
 	r.log.Error("work on a stack failed for a reason of the host", "error", err)
-	if errors.Is(err, hostfault.NoSpace) || errors.Is(err, engine.ErrNoSpace) {
+	if errors.Is(err, hostfault.NoSpace) || errors.Is(err, engine.ErrNoSpace) || errors.Is(err, engine.ErrNoRoom) {
 		return "the disk of the host is full; this is not the fault of your source: try again later, or tell the operator"
 	}
 	return "the host could not finish the work; this is not the fault of your source: try again in a minute"

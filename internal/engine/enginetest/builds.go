@@ -105,6 +105,10 @@ func (d *Driver) Commit(ctx context.Context, id, ref string, key engine.Key, con
 		if c == nil {
 			return notFound("container", id)
 		}
+		c.paused = c.running
+		if e.free < config.Floor {
+			return &engine.NoRoomError{Room: e.free - config.Floor}
+		}
 		var user int
 		_, _ = fmt.Sscanf(config.User, "%d", &user) // "" is root
 		e.images[ref] = &image{id: e.number("sha256:"), owner: d.opts.Instance, key: key, user: user, files: maps.Clone(c.files)}

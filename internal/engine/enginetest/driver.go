@@ -435,7 +435,7 @@ func (d *Driver) Snapshot(ctx context.Context, key engine.Key, spec engine.Snaps
 		case e.images[spec.Image] == nil:
 			return notFound("image", spec.Image)
 		case e.free < spec.Floor:
-			return engine.ErrNoRoom
+			return &engine.NoRoomError{Room: e.free - spec.Floor}
 		default:
 			e.images[key.Snapshot()] = &image{id: e.number("sha256:"), owner: d.opts.Instance, key: listed(key), files: maps.Clone(v.files)}
 		}

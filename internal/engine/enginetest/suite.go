@@ -166,6 +166,7 @@ var contract = map[string]func(trial){
 	"Command kills what does not end":                       commandKills,
 	"Command says that its container ended":                 commandContainer,
 	"Commit makes the image of a generation":                commitMakes,
+	"Commit leaves the floor free":                          commitRoom,
 	"Tag gives one more reference":                          tagAdds,
 	"MakeImage and Import make images":                      imagesMade,
 	"Pull reports what cannot be had":                       pullFails,

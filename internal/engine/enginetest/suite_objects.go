@@ -305,7 +305,7 @@ func keepAtOnce(c trial) {
 	id := c.runUntil(c.process("serve"), "serving")
 	c.atOnce(func() error { return c.driver.Commit(c.t.Context(), id, c.web.Image(1), c.web, engine.ImageConfig{}) })
 	assert.True(c.t, c.hasImage(c.web.Image(1)))
-	assert.True(c.t, c.look(id).Running)
+	assert.True(c.t, c.inventory().Container(c.web.Process(0)).Paused)
 }
 
 func snapshotRoom(c trial) {
@@ -318,6 +318,21 @@ func snapshotRoom(c trial) {
 	assert.Equal(c.t, "kept", c.data())
 }
 
+func commitRoom(c trial) {
+	for _, running := range []bool{false, true} {
+		id := c.prepare(c.web.Build(), c.bench.Image)
+		if running {
+			require.NoError(c.t, c.driver.Start(c.t.Context(), id))
+		}
+		err := c.driver.Commit(c.t.Context(), id, c.web.Image(1), c.web, engine.ImageConfig{Floor: 1 << 60})
+		require.ErrorIs(c.t, err, engine.ErrNoRoom)
+		_, ok := errors.AsType[*engine.NoRoomError](err)
+		assert.True(c.t, ok)
+		assert.False(c.t, c.hasImage(c.web.Image(1)))
+		assert.Equal(c.t, running, c.inventory().Container(c.web.Build()).Paused)
+	}
+}
+
 func commitMakes(c trial) {
 	id := c.prepare(c.web.Build(), c.bench.Image)
 	require.NoError(c.t, c.driver.CopyIn(c.t.Context(), id, files(c, "made/file", "built", "data/file", "data")))
@@ -325,6 +340,7 @@ func commitMakes(c trial) {
 	for range 2 {
 		require.NoError(c.t, c.driver.Commit(c.t.Context(), id, c.web.Image(1), c.web, engine.ImageConfig{User: "200001:200001"}))
 	}
+	assert.True(c.t, c.inventory().Container(c.web.Build()).Paused)
 	for ref, want := range map[string]int{c.web.Image(1): 200001, c.bench.Image: 0} {
 		user, err := c.driver.ImageUser(c.t.Context(), ref)
 		require.NoError(c.t, err)
