@@ -9,13 +9,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/store/postgrestest"
 )
 
-// twin is an installation without a server on another engine, whose data directory is empty
-// and whose address is that of a server that is lost.
-func (h *Host) twin(t *testing.T, e *dockerd) *Host {
+// twin is an installation without a server, whose data directory is empty and whose address is
+// that of a server that is lost.
+func (h *Host) twin(t *testing.T, opts ...Option) *Host {
 	t.Helper()
-	next := install(t, brief, on(e))
+	next := install(t, append(opts, brief)...)
 	require.NoError(t, os.Remove(filepath.Join(next.dir, "instance")))
 	next.port, next.instance = h.port, h.instance
 	for _, name := range []string{"BERTH_LISTEN", "BERTH_BASE_URL"} {
@@ -110,7 +112,7 @@ func TestBackup_IsRestoredOnAnotherEngine(t *testing.T) {
 
 	e := startEngine(t, "")
 	e.take(t, "node", "postgres", "valkey")
-	next := h.twin(t, e)
+	next := h.twin(t, on(e))
 	_, err = next.berthd(t, "", "restore", backup)
 	require.ErrorContains(t, err, "--passphrase-file")
 	_, err = next.berthd(t, "", "restore", backup, "--passphrase-file", withPassphrase(t, "another"))
@@ -189,7 +191,7 @@ func TestBackup_OfPlainFilesHasImages(t *testing.T) {
 	_, err = h.berthd(t, "", "restore", dir, "--key", key, "--data-dir", t.TempDir())
 	require.ErrorContains(t, err, "the engine still has what the installation of the backup made")
 
-	next := h.twin(t, startEngine(t, ""))
+	next := h.twin(t, on(startEngine(t, "")))
 	_, err = next.berthd(t, "", "restore", dir)
 	require.ErrorContains(t, err, "--key")
 	other := filepath.Join(t.TempDir(), "key")
@@ -210,6 +212,28 @@ func TestBackup_OfPlainFilesHasImages(t *testing.T) {
 	require.Equal(t, "beside a build", next.file(t, built, "web", "kept"))
 	require.Equal(t, builds, next.logs(t, built, "kind=build"))
 	require.Equal(t, image, next.inspect(t, built, "web").Image)
+}
+
+// A database of PostgreSQL is backed up by its own program, and the rest goes with it.
+func TestBackup_LeavesThePostgreSQLDatabaseOut(t *testing.T) {
+	t.Parallel()
+	h := start(t, onPostgres(t, postgrestest.Shared(t)))
+	st := h.live(t, program(t), manifest(programManifest))
+	h.put(t, st, "web", "kept", "in the volume")
+	phrase := withPassphrase(t, "correct horse")
+	backup := h.backedUp(t, "--passphrase-file", phrase)
+	h.kill(t)
+	h.forgetStack(st.ID)
+	removeObjects(h.docker, h.instance)
+
+	next := h.twin(t, with("BERTH_DATABASE_URL", h.env["BERTH_DATABASE_URL"]))
+	_, err := next.berthd(t, "", "restore", backup, "--passphrase-file", phrase)
+	require.NoError(t, err)
+	require.NoFileExists(t, filepath.Join(next.dir, "berth.db"))
+	next.takes(t, st)
+	require.Equal(t, "in the volume", next.file(t, st, "web", "kept"))
+	next.remove(t, st)
+	next.stop(t)
 }
 
 // flip changes a byte in the middle of a file, or changes it back.
