@@ -303,6 +303,12 @@ type heldFiles struct {
 	unused []string // to be removed afterwards
 }
 
+func (h *heldFiles) areHeld() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.holds > 0
+}
+
 // HoldFiles keeps the sources and sites that deploys replace until release is called. What a
 // deletion or an expiry removes goes all the same.
 func (s *Supervisor) HoldFiles() (release func()) {

@@ -50,8 +50,11 @@ func (s *Supervisor) Quiesce(ctx context.Context) bool {
 	return true
 }
 
-// IsQuiet reports whether no job is under way that a Close would stop.
+// IsQuiet reports whether no job is under way that a Close would stop, and nobody holds files.
 func (s *Supervisor) IsQuiet() bool {
+	if s.held.areHeld() {
+		return false
+	}
 	for _, r := range s.everyRunner() {
 		if quiet, err := ask(s.ctx, r, (*loop).isQuiet); err == nil && !quiet {
 			return false
