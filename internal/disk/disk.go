@@ -1,4 +1,4 @@
-// Package disk measures free disk space. It changes nothing on a disk.
+// Package disk measures free disk space, and what folders take. It changes nothing on a disk.
 package disk
 
 import (

@@ -30,6 +30,7 @@ type Driver struct {
 	joining namedLocks // by network, shared by containers that start on it; see realias
 	making  namedLocks // by the name of what is made
 	room    promises   // to images that are being made
+	bases   baseImages
 }
 
 var _ engine.Driver = (*Driver)(nil)

@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/berth-host/berth/internal/disk"
 	"github.com/berth-host/berth/internal/engine"
 )
 
@@ -20,6 +23,19 @@ import (
 type group struct {
 	cpu, memory string
 	unified     bool // it is of the second version
+}
+
+// VolumeSize implements engine.Driver. It reads the volume's folder where the engine has it,
+// without the engine.
+func (d *Driver) VolumeSize(volume string, step func() error) (int64, error) {
+	size, err := disk.Used(filepath.Join(d.info.RootDir, "volumes", volume, "_data"), step)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = engine.ErrNotFound
+	}
+	if err != nil {
+		return 0, fmt.Errorf("docker: size of volume %s: %w", volume, err)
+	}
+	return size, nil
 }
 
 // Measure implements engine.Driver. The engine is asked for the container's process, whose

@@ -223,11 +223,14 @@ type Measures interface {
 	// that the container does not run, and ErrHidden that the machine does not show it.
 	Measure(ctx context.Context, id string) (read func() (Usage, error), err error)
 
-	// DataSize returns how many bytes the files of a service's data volume take on the disk.
-	// Those that change meanwhile may or may not count. It calls step for each file, and ends
-	// with its error. ErrNotFound means that there is no volume, or that the machine does not
-	// show it.
-	DataSize(key Key, step func() error) (bytes int64, err error)
+	// VolumeSize returns how many bytes the files of a volume, by name, take on the disk. Those
+	// that change meanwhile may or may not count. It calls step for each file, and ends with its
+	// error. ErrNotFound means that there is no volume, or that the machine does not show it.
+	VolumeSize(volume string, step func() error) (bytes int64, err error)
+
+	// ImagesSize returns how many bytes images, by reference, take beside those that belong to
+	// no stack. What several have in common counts once, and one that is missing takes nothing.
+	ImagesSize(ctx context.Context, refs []string) (bytes int64, err error)
 }
 
 // Usage is what the processes of a container use.

@@ -270,7 +270,7 @@ const loadedLook = 2 * time.Second
 // once its dump is loaded: indexes and logs are in it, which no dump has. What cannot be
 // measured is not too large.
 func (r *runner) checkLoaded(key engine.Key) error {
-	size, err := r.cfg.Engine.DataSize(key, func() error { return nil })
+	size, err := r.cfg.Engine.VolumeSize(key.Data(), func() error { return nil })
 	if err != nil || size <= 2*r.cfg.MaxData {
 		return nil
 	}

@@ -97,7 +97,7 @@ func (s *sizer) count(key engine.Key) {
 	w := &walk{sizer: s}
 	bytes, err := int64(0), s.ctx.Err()
 	if w.begin() {
-		bytes, err = s.engine.DataSize(key, w.step)
+		bytes, err = s.engine.VolumeSize(key.Data(), w.step)
 	}
 	w.rest()
 	if err != nil && s.ctx.Err() == nil && !errors.Is(err, engine.ErrNotFound) {

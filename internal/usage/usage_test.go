@@ -134,7 +134,9 @@ func (w *world) Measure(context.Context, string) (func() (engine.Usage, error), 
 	}, w.fault
 }
 
-func (w *world) DataSize(_ engine.Key, step func() error) (int64, error) {
+func (w *world) ImagesSize(context.Context, []string) (int64, error) { return 0, nil }
+
+func (w *world) VolumeSize(_ string, step func() error) (int64, error) {
 	w.mu.Lock()
 	files, data := w.files, w.data
 	w.mu.Unlock()

@@ -3,6 +3,7 @@ package enginetest
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/berth-host/berth/internal/engine"
@@ -38,10 +39,10 @@ func (d *Driver) Measure(ctx context.Context, id string) (read func() (engine.Us
 	return read, err
 }
 
-// DataSize implements engine.Driver.
-func (d *Driver) DataSize(key engine.Key, step func() error) (bytes int64, err error) {
+// VolumeSize implements engine.Driver.
+func (d *Driver) VolumeSize(volume string, step func() error) (bytes int64, err error) {
 	d.engine.mu.Lock()
-	v := d.engine.volumes[key.Data()]
+	v := d.engine.volumes[volume]
 	var sizes []int64
 	if v != nil {
 		for _, text := range v.files {
@@ -50,7 +51,7 @@ func (d *Driver) DataSize(key engine.Key, step func() error) (bytes int64, err e
 	}
 	d.engine.mu.Unlock()
 	if v == nil {
-		return 0, notFound("volume", key.Data())
+		return 0, notFound("volume", volume)
 	}
 	for _, size := range sizes {
 		if err := step(); err != nil {
@@ -59,4 +60,33 @@ func (d *Driver) DataSize(key engine.Key, step func() error) (bytes int64, err e
 		bytes += size
 	}
 	return bytes, nil
+}
+
+// ImagesSize implements engine.Driver. A file takes what is in it, unless an image of no stack
+// has the same.
+func (d *Driver) ImagesSize(ctx context.Context, refs []string) (bytes int64, err error) {
+	type file struct{ path, content string }
+	err = d.retry(ctx, "ImagesSize", strings.Join(refs, " "), func() error {
+		files := map[file]bool{}
+		for _, ref := range refs {
+			if i := d.engine.images[ref]; i != nil {
+				for path, content := range i.files {
+					files[file{path, content}] = true
+				}
+			}
+		}
+		for _, i := range d.engine.images {
+			for path, content := range i.files {
+				if i.key.Stack == "" {
+					delete(files, file{path, content})
+				}
+			}
+		}
+		bytes = 0
+		for f := range files {
+			bytes += int64(len(f.content))
+		}
+		return nil
+	})
+	return bytes, err
 }

@@ -39,19 +39,45 @@ func usageNotRunning(c trial) {
 	require.ErrorIs(c.t, err, engine.ErrNotFound)
 }
 
-func dataSized(c trial) {
+func volumeSized(c trial) {
 	none := func() error { return nil }
-	_, err := c.driver.DataSize(c.web, none)
+	_, err := c.driver.VolumeSize(c.web.Data(), none)
 	require.ErrorIs(c.t, err, engine.ErrNotFound)
 	c.write("little")
-	little, err := c.driver.DataSize(c.web, none)
+	little, err := c.driver.VolumeSize(c.web.Data(), none)
 	require.NoError(c.t, err)
 	c.write(strings.Repeat("much ", 10_000))
-	much, err := c.driver.DataSize(c.web, none)
+	much, err := c.driver.VolumeSize(c.web.Data(), none)
 	require.NoError(c.t, err)
 	assert.GreaterOrEqual(c.t, much, little+40_000)
 
 	enough := errors.New("enough")
-	_, err = c.driver.DataSize(c.web, func() error { return enough })
+	_, err = c.driver.VolumeSize(c.web.Data(), func() error { return enough })
 	require.ErrorIs(c.t, err, enough)
+}
+
+func imagesSized(c trial) {
+	sizeOf := func(refs ...string) int64 {
+		c.t.Helper()
+		size, err := c.driver.ImagesSize(c.t.Context(), refs)
+		require.NoError(c.t, err)
+		return size
+	}
+	assert.Zero(c.t, sizeOf())
+	assert.Zero(c.t, sizeOf(c.bench.Image, c.web.Image(1)), "an image of no stack, and a missing one")
+
+	const size = 50_000
+	id := c.prepare(c.web.Build(), c.bench.Image)
+	require.NoError(c.t, c.driver.CopyIn(c.t.Context(), id, files(c, "made/file", strings.Repeat("x", size))))
+	require.NoError(c.t, c.driver.Commit(c.t.Context(), id, c.web.Image(1), c.web, engine.ImageConfig{}))
+	first := sizeOf(c.web.Image(1))
+	assert.GreaterOrEqual(c.t, first, int64(size))
+	assert.Less(c.t, first, int64(2*size))
+
+	id = c.prepare(c.web.Build(), c.web.Image(1))
+	require.NoError(c.t, c.driver.CopyIn(c.t.Context(), id, files(c, "made/more", strings.Repeat("y", size))))
+	require.NoError(c.t, c.driver.Commit(c.t.Context(), id, c.web.Image(2), c.web, engine.ImageConfig{}))
+	both := sizeOf(c.web.Image(2), c.web.Image(1), c.web.Image(1))
+	assert.GreaterOrEqual(c.t, both, first+size)
+	assert.Less(c.t, both, first+2*size)
 }

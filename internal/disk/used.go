@@ -1,31 +1,12 @@
-package docker
+package disk
 
 import (
 	"errors"
-	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/berth-host/berth/internal/engine"
 )
-
-// DataSize implements engine.Driver. It reads the volume's folder where the engine has it,
-// without the engine.
-func (d *Driver) DataSize(key engine.Key, step func() error) (int64, error) {
-	folder := filepath.Join(d.info.RootDir, "volumes", key.Data(), "_data")
-	size, err := sizeOf(folder, step)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = engine.ErrNotFound
-	}
-	if err != nil {
-		return 0, fmt.Errorf("docker: size of volume %s: %w", key.Data(), err)
-	}
-	return size, nil
-}
 
 const (
 	// deepest is how many folders below each other are looked into: each has a descriptor.
@@ -44,9 +25,10 @@ type sizing struct {
 	bytes int64
 }
 
-// sizeOf returns how many bytes the files of a folder take. It follows no link. A file with
-// several names counts once if all of them are in the folder.
-func sizeOf(path string, step func() error) (int64, error) {
+// Used returns how many bytes the files of a folder take. It follows no link. A file with
+// several names counts once if all of them are in the folder. It calls step for each file, and
+// ends with its error.
+func Used(path string, step func() error) (int64, error) {
 	fd, err := unix.Open(path, onlyFolder, 0)
 	if err != nil {
 		return 0, err
