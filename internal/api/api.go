@@ -58,6 +58,8 @@ type Host interface {
 	// The process of the service stops for that time if stop says so. It fails with a
 	// *stack.Error if the stack's state does not allow it.
 	ReadData(ctx context.Context, id, service string, stop bool, w io.Writer) error
+	// CheckDisk returns a NoRoom error if a stack takes too much of the disk for a deploy.
+	CheckDisk(ctx context.Context, id string) error
 	// ReplaceData replaces the data of a service by a tar, tar.gz or dump, and returns the stack
 	// once that serves. After an error the data is what it was. The caller owns the
 	// returned stack.

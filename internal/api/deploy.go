@@ -35,6 +35,9 @@ func (a *API) deploy(c *fiber.Ctx, s *stack.Stack, role string) error {
 	if _, err := matchSource(c, s); err != nil {
 		return err
 	}
+	if err := a.cfg.Host.CheckDisk(a.server.Context(), s.ID); err != nil {
+		return err
+	}
 	if err := a.cfg.Admission.Admit(!s.Claimed()); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -43,6 +44,17 @@ func (e *env) redeploy(id, token string, parts ...part) reply {
 
 func webhookPart(url string) part {
 	return textPart("manifest", fmt.Sprintf("notify: {webhook: %q}", url))
+}
+
+func TestDeploy_OfAStackThatTakesTooMuchOfTheDiskIsRefused(t *testing.T) {
+	e := newEnv(t)
+	m := e.creates("")
+	e.host.tooLarge = &stack.Error{Kind: stack.NoRoom, Detail: "delete data", RetryAfter: time.Minute}
+	r := e.redeploy(m.id, m.token, sourcePart([]byte("never read")))
+	require.Equal(t, 507, r.status, r.body)
+	require.Equal(t, "delete data", r.detail())
+	require.Equal(t, "60", r.header.Get("Retry-After"))
+	e.nothingLeft()
 }
 
 func TestDeploy_BuildsTheNextGenerationBesideTheServedOne(t *testing.T) {

@@ -37,6 +37,7 @@ type fakeHost struct {
 	latest map[string]stack.Generation // what was uploaded last, by stack
 
 	noneAnonymous, full error        // what Admit says
+	tooLarge            error        // what CheckDisk says
 	room                atomic.Int64 // how often Admit does not yet say that it is full
 }
 
@@ -144,6 +145,8 @@ func (h *fakeHost) RunCommand(ctx context.Context, c stack.Command, timeout time
 func (h *fakeHost) ReadData(ctx context.Context, id, service string, stop bool, w io.Writer) error {
 	return h.readData(ctx, service, stop, w)
 }
+
+func (h *fakeHost) CheckDisk(context.Context, string) error { return h.tooLarge }
 
 func (h *fakeHost) ReplaceData(ctx context.Context, id, service string, data io.Reader) (*stack.Stack, error) {
 	if err := h.replaceData(service, data); err != nil {

@@ -25,6 +25,7 @@ var statuses = map[stack.Kind]int{
 	stack.Unprocessable:   fiber.StatusUnprocessableEntity,
 	stack.TooMany:         fiber.StatusTooManyRequests,
 	stack.Unavailable:     fiber.StatusServiceUnavailable,
+	stack.NoRoom:          fiber.StatusInsufficientStorage,
 }
 
 // Refuse finds the error in err that is meant for the caller and its HTTP status, and

@@ -24,16 +24,16 @@ type DataLimits struct {
 	// Root is the path at which a program finds the data: an absolute symlink may lead
 	// there.
 	Root string
-	// Room is called now and then; if it fails, the copying ends. Nil means that there is
-	// always room.
-	Room func() error
+	// Room is called now and then with how many bytes there are so far; if it fails, the
+	// copying ends. Nil means that there is always room.
+	Room func(bytes int64) error
 }
 
-func (lim *DataLimits) room() error {
+func (lim *DataLimits) room(bytes int64) error {
 	if lim.Room == nil {
 		return nil
 	}
-	return lim.Room()
+	return lim.Room(bytes)
 }
 
 // CopyData reads a tar or tar.gz of a service's data from r and writes it to w as a tar
@@ -89,7 +89,7 @@ func CopyDump(ctx context.Context, w io.Writer, r io.Reader, lim DataLimits) err
 		case err != nil:
 			return err
 		}
-		if err := cmp.Or(context.Cause(ctx), lim.room()); err != nil {
+		if err := cmp.Or(context.Cause(ctx), lim.room(size)); err != nil {
 			return err
 		}
 	}
@@ -159,7 +159,7 @@ func (c *dataCopy) count(h *tar.Header) error {
 			safetext.Quote(h.Name), units.HumanSize(float64(h.Size)), units.HumanSize(float64(c.lim.MaxBytes))))
 	}
 	c.bytes += h.Size
-	return c.lim.room()
+	return c.lim.room(c.bytes)
 }
 
 // symlink returns the target of a symlink, which must not lead out of the data.
@@ -211,7 +211,7 @@ func (c *dataCopy) write(h *tar.Header) error {
 		}
 		n, err := c.in.Read(c.buf)
 		if n > 0 {
-			if err := c.lim.room(); err != nil {
+			if err := c.lim.room(c.bytes); err != nil {
 				return err
 			}
 			if _, err := c.out.Write(c.buf[:n]); err != nil {

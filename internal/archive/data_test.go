@@ -163,7 +163,7 @@ func TestCopyData_IsBounded(t *testing.T) {
 	}
 	full := stack.NewError(stack.Unavailable, "no room")
 	lim := dataLimits
-	lim.Room = func() error { return full }
+	lim.Room = func(int64) error { return full }
 	if err := CopyData(t.Context(), io.Discard, bytes.NewReader(dataTar(t, large)), lim); !errors.Is(err, full) {
 		t.Errorf("without room: %v", err)
 	}

@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/berth-host/berth/internal/disk"
 	"github.com/berth-host/berth/internal/stackid"
 )
 
@@ -94,6 +95,19 @@ func (d Dir) Source(id, name string) string { return filepath.Join(d.sources(id)
 // Sources returns the folders of a stack's sources, except that of one name.
 func (d Dir) Sources(id, except string) []string {
 	return slices.DeleteFunc(d.find(id, "sources/*"), func(folder string) bool { return filepath.Base(folder) == except })
+}
+
+// Size returns how many bytes the folder of a source or of a site takes on the disk; none if it is
+// missing, or is a link into another one. It calls step for each file, and ends with its error.
+func (d Dir) Size(folder string, step func() error) (int64, error) {
+	size, err := disk.Used(folder, step)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENOTDIR) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("size of a stack's files: %w", err)
+	}
+	return size, nil
 }
 
 // Listing returns the folder of a listing that is kept for a layer with a source of that

@@ -46,6 +46,7 @@ type Resources struct {
 	CPUs                float64 // cores
 	Pids                int64   // processes and threads
 	DiskFloor           int64   // free bytes of the host below which uploads and builds are refused
+	StackDisk           int64   // bytes that a stack may take on the disk; 0 for no limit
 
 	OpenHosts    []string // as host:port, besides public addresses
 	PackageHosts []string // that builds are told to use: a variable, a colon and its hosts
@@ -117,8 +118,8 @@ type words struct {
 
 // gets holds what a service gets; "" stands for no limit.
 type gets struct {
-	Memory, BuildMemory, CPUs, Pids, DiskFloor string
-	OpenHosts, PackageHosts                    []string
+	Memory, BuildMemory, CPUs, Pids, DiskFloor, StackDisk string
+	OpenHosts, PackageHosts                               []string
 }
 
 func newGets(r Resources) gets {
@@ -128,6 +129,7 @@ func newGets(r Resources) gets {
 		CPUs:         limit("%g", r.CPUs),
 		Pids:         limit("%g", float64(r.Pids)),
 		DiskFloor:    size(r.DiskFloor),
+		StackDisk:    size(r.StackDisk),
 		OpenHosts:    r.OpenHosts,
 		PackageHosts: r.PackageHosts,
 	}

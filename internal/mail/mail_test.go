@@ -101,6 +101,16 @@ func TestNotice_SaysWhatFailedAndKeepsATenantsTextOutOfHeaders(t *testing.T) {
 	require.Equal(t, []string{"sent"}, e.results)
 }
 
+func TestNotice_HasTheFiguresOfAStackThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, "")
+	k := e.stack("shop")
+	require.NoError(t, e.store.SetDisk(t.Context(), k.ID, stack.Disk{At: stack.Now()}, "the stack takes 12 MB and may take 10 MB"))
+	m := e.one()
+	require.Equal(t, "Stack "+k.ID+" takes too much of the disk", m.Header.Get("Subject"))
+	require.Contains(t, m.Body, "    the stack takes 12 MB and may take 10 MB\n")
+}
+
 func TestNotice_GoesToNobodyOnceTheStackIsGone(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, "")

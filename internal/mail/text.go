@@ -36,6 +36,9 @@ func notice(kind store.MailKind, s subject) letter {
 	case store.MailDomain:
 		return letter{"Stack " + s.id + " has lost a domain", "A domain no longer leads to the stack " + stack + ":\n\n" + indent(s.detail) +
 			"\n\nPut its records back at your DNS, and check it on this page:\n" + page + "/domains" + foot}
+	case store.MailDisk:
+		return letter{"Stack " + s.id + " takes too much of the disk", "The stack " + stack + " has got too large:\n\n" + indent(s.detail) +
+			"\n\nDelete data with a command in a running service, or replace it by less:\n" + page + foot}
 	case store.MailClaimed:
 		return letter{"Stack " + s.id + " was claimed", "The stack " + stack + " was claimed and is now in your account. It stays until you delete it.\n\n" +
 			"If it was not you, change your password and rotate your key. The stack:\n" + page + foot}

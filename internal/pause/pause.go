@@ -1,4 +1,4 @@
-// Package pause waits for a time or the end of a context.
+// Package pause waits for a time or the end of a context, and paces long work.
 package pause
 
 import (

@@ -34,6 +34,7 @@ func (s *Server) openDocuments() (err error) {
 			CPUs:         s.cfg.ServiceCPUs,
 			Pids:         s.cfg.ServicePids,
 			DiskFloor:    s.cfg.DiskFloor,
+			StackDisk:    s.cfg.StackDisk,
 			OpenHosts:    s.cfg.NetworkAllow,
 			PackageHosts: packages,
 		},

@@ -66,6 +66,8 @@ type Config struct {
 
 	AccountStacks int   // 0 for no quota
 	AccountMemory int64 // 0 for no quota
+	AccountDisk   int64 // 0 for no quota
+	StackDisk     int64 // 0 for no limit
 
 	MaxUpload   int64
 	MaxUnpacked int64
@@ -181,6 +183,8 @@ func (c *Config) allowances() []Setting {
 		{"BERTH_VALIDATIONS_PER_MINUTE", "30", "POST /v0/validate requests in a minute for each client network", into(&c.ValidationsPerMinute, parseCount)},
 		{"BERTH_ACCOUNT_STACKS", "", "stacks of each account; no quota when empty", into(&c.AccountStacks, optional(parseCount[int]))},
 		{"BERTH_ACCOUNT_MEMORY", "", "memory that the services of all stacks of an account may use, by BERTH_SERVICE_MEMORY; no quota when empty", into(&c.AccountMemory, optional(parseMemory))},
+		{"BERTH_ACCOUNT_DISK", "", "disk space that all stacks of an account may take before it gets another; no quota when empty", into(&c.AccountDisk, optional(parseSize))},
+		{"BERTH_STACK_DISK", "", "disk space of each stack: data, images without base images, source and build caches; above it a stack takes no deploy and no larger data, and above 1.2 times it is stopped; no limit when empty", into(&c.StackDisk, optional(parseSize))},
 	}
 }
 

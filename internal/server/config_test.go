@@ -85,7 +85,12 @@ func TestLoad_ReadsValuesAsPeopleWriteThem(t *testing.T) {
 		"BERTH_BUILD_CACHE_MAX": "300MB",
 		"BERTH_ACCOUNT_STACKS":  "20",
 		"BERTH_ACCOUNT_MEMORY":  "4GB",
+		"BERTH_ACCOUNT_DISK":    "40GB",
+		"BERTH_STACK_DISK":      "10GB",
 	})
+	if c.AccountDisk != 40_000_000_000 || c.StackDisk != 10_000_000_000 {
+		t.Errorf("disk space = %d %d", c.AccountDisk, c.StackDisk)
+	}
 	if c.BuildCacheMax != 300_000_000 {
 		t.Errorf("build caches = %d", c.BuildCacheMax)
 	}

@@ -35,7 +35,7 @@ var mayImport = map[string][]string{
 	"internal/builder":           {"internal/stack", "internal/source", "internal/archive", "internal/manifest", "internal/engine", "internal/fair", "internal/safetext", "runtimes", "images"},
 	"internal/firewall":          {"internal/engine"},
 	"internal/admission":         {"internal/stack", "internal/engine", "internal/disk"},
-	"internal/datadir":           {"internal/stack", "internal/stackid", "internal/logfile"},
+	"internal/datadir":           {"internal/stack", "internal/stackid", "internal/logfile", "internal/disk"},
 	"internal/engine":            {"internal/disk", "internal/stackid"},
 	"internal/engine/enginetest": {"internal/engine", "internal/stackid", "internal/disk"},
 	"internal/docker":            {"internal/engine", "internal/disk", "internal/hostfault"},

@@ -366,8 +366,9 @@ func (s *Server) openSupervisor(ctx context.Context, key auth.Key) error {
 		Dir:            s.dir(),
 		Admission:      s.admission,
 		DiskFloor:      s.cfg.DiskFloor,
+		DiskLimit:      stack.DiskLimit(s.cfg.StackDisk),
 		Limits:         s.cfg.Limits,
-		Quota:          stack.Quota{Stacks: s.cfg.AccountStacks, Memory: s.cfg.AccountMemory, Service: s.cfg.ServiceMemory},
+		Quota:          s.quota(),
 		CheckEvery:     s.cfg.SuperviseEvery,
 		BuildTimeout:   s.cfg.BuildTimeout,
 		Health:         health.Wait,
@@ -479,6 +480,11 @@ func newInstance() string {
 	var b [8]byte
 	rand.Read(b[:]) // never fails, see crypto/rand
 	return hex.EncodeToString(b[:])
+}
+
+// quota returns what each account may have.
+func (s *Server) quota() stack.Quota {
+	return stack.Quota{Stacks: s.cfg.AccountStacks, Memory: s.cfg.AccountMemory, Disk: s.cfg.AccountDisk, Service: s.cfg.ServiceMemory}
 }
 
 func (s *Server) urls() stack.URLs {

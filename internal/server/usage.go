@@ -18,11 +18,15 @@ func (s *Server) openUsage() {
 		Path:      s.dir().Metrics(),
 		Traffic:   s.routes.Take,
 		Processes: s.processes,
-		Engine:    s.driver,
-		Events:    s.store.EventsSince,
-		Gone:      s.isDeleted,
-		Ceilings:  usage.Ceilings{Cores: s.cfg.ServiceCPUs, Memory: s.cfg.ServiceMemory},
-		Log:       s.log,
+		Measure:   s.driver.Measure,
+		Size: func(stack, service string) (usage.Size, bool) {
+			bytes, at, ok := s.supervisor.DataSize(stack, service)
+			return usage.Size{Bytes: bytes, At: at}, ok
+		},
+		Events:   s.store.EventsSince,
+		Gone:     s.isDeleted,
+		Ceilings: usage.Ceilings{Cores: s.cfg.ServiceCPUs, Memory: s.cfg.ServiceMemory},
+		Log:      s.log,
 	})
 	s.usage.Start()
 	s.answerLately()

@@ -10,13 +10,13 @@ import (
 const MaxDataEntries = 1_000_000
 
 // CheckData returns an error unless the data of a service can be replaced: NotFound for an
-// unknown service, and a Conflict if it has none or its process does not run.
+// unknown service, and a Conflict if it has none.
 func (s *Stack) CheckData(service string, now time.Time) error {
 	return s.checkData(service, now, false)
 }
 
-// CheckDataRead is CheckData for data that is to be read, which files of a failed stack can be,
-// too.
+// CheckDataRead is CheckData for data that is to be read, which for that of a database its process
+// must run.
 func (s *Stack) CheckDataRead(service string, now time.Time) error {
 	return s.checkData(service, now, true)
 }
@@ -35,7 +35,7 @@ func (s *Stack) checkData(service string, now time.Time, read bool) error {
 		}
 	case svc.Spec.IsStatic():
 		return NewError(Conflict, service+" is a static site: it has no data")
-	case s.Status != Live && !(read && s.Status == Failed && svc.Spec.Database() == nil):
+	case read && s.Status != Live && svc.Spec.Database() != nil:
 		return NewError(Conflict, fmt.Sprintf("the stack is %s, so no process has its data; deploy a source that works, then try again", s.Status))
 	}
 	return nil
@@ -61,16 +61,24 @@ func (s *Stack) HaltForData(service string) error {
 	return err
 }
 
-// DataReplaced is ReplacedOnRequest for a process that has another data volume.
-func (s *Stack) DataReplaced(service string, generation, replaced, volume int) ([]Event, error) {
+// UseData makes another data volume, of so many bytes, that of a service.
+func (s *Stack) UseData(service string, volume int, bytes int64) {
+	s.DataVolumes = maps.Clone(s.DataVolumes)
+	if s.DataVolumes == nil {
+		s.DataVolumes = map[string]int{}
+	}
+	s.DataVolumes[service] = volume
+	s.Disk.SetData(service, bytes)
+}
+
+// DataReplaced is ReplacedOnRequest for a process that has another data volume, of so many
+// bytes.
+func (s *Stack) DataReplaced(service string, generation, replaced, volume int, bytes int64) ([]Event, error) {
 	events, err := s.ReplacedOnRequest(service, generation, replaced)
 	if err != nil {
 		return nil, err
 	}
 	s.Service(service).InPlace = false
-	volumes := map[string]int{}
-	maps.Copy(volumes, s.DataVolumes)
-	volumes[service] = volume
-	s.DataVolumes = volumes
+	s.UseData(service, volume, bytes)
 	return events, nil
 }

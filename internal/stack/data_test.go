@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCheckData_NeedsAServiceWhoseProcessHasIt(t *testing.T) {
+func TestCheckData_NeedsAServiceThatHasIt(t *testing.T) {
 	now := Now()
 	for name, c := range map[string]struct {
 		change           func(*Stack)
@@ -21,8 +21,8 @@ func TestCheckData_NeedsAServiceWhoseProcessHasIt(t *testing.T) {
 		"a deploy":                  {func(s *Stack) { s.Deploying = 2 }, "web", Conflict, Conflict},
 		"expired":                   {func(s *Stack) { s.Status = Expired }, "web", Conflict, Conflict},
 		"about to expire":           {func(s *Stack) { s.ExpiresAt = now.Add(-time.Second) }, "web", Conflict, Conflict},
-		"failed":                    {func(s *Stack) { s.Status = Failed }, "web", 0, Conflict},
-		"a failed stack's database": {func(s *Stack) { s.Status = Failed }, "db", Conflict, Conflict},
+		"failed":                    {func(s *Stack) { s.Status = Failed }, "web", 0, 0},
+		"a failed stack's database": {func(s *Stack) { s.Status = Failed }, "db", Conflict, 0},
 	} {
 		st, _ := withDatabases()
 		st.Status, st.Deploying, st.ExpiresAt = Live, 0, now.Add(time.Hour)

@@ -22,6 +22,7 @@ const (
 	Unprocessable                   // 422: invalid manifest, archive or TTL
 	TooMany                         // 429
 	Unavailable                     // 503
+	NoRoom                          // 507: more than a stack may take on the disk
 )
 
 // Error is the only kind of error whose text reaches a client. Detail tells an agent

@@ -331,10 +331,10 @@ func (s *Stack) RollbackFailed(reason string, now time.Time) ([]Event, error) {
 	return s.fail(reason), nil
 }
 
-// StopByOperator ends what a stack builds and serves, for a reason that its owner is told. Its
-// data stays, and only another deploy brings it back. The error is a Conflict for a stack that
+// Stop ends what a stack builds and serves, for a reason that its owner is told: an operator's,
+// or that it takes too much of the disk. Its data stays, and only another deploy brings it back. The error is a Conflict for a stack that
 // has expired or is being restored.
-func (s *Stack) StopByOperator(reason string, now time.Time) ([]Event, error) {
+func (s *Stack) Stop(reason string, now time.Time) ([]Event, error) {
 	switch {
 	case s.Due(now):
 		return nil, errExpired

@@ -76,6 +76,7 @@ type Stack struct {
 	Secrets map[string]string
 
 	DataVolumes map[string]int // number of the data volume by service; none for the first
+	Disk        Disk           // what it takes on the disk of its node
 
 	DataKey []byte // of what a registry has of it; nil before the first push and once deleted; sealed at rest
 	Pushed  bool   // the registry may have something of it

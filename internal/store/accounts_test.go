@@ -219,3 +219,46 @@ func (on suite) TestQuota_CountsTheMemoryOfTheServices(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func (on suite) TestQuota_CountsWhatStacksTakeOnTheDisk(t *testing.T) {
+	s, db := on.open(t)
+	ana, err := s.CreateAccount(t.Context(), "ana@example.com", "", store.Key{Hash: []byte("ana's")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine := newStack("192.0.2.1")
+	mine.Owner = ana.ID
+	if err := s.Create(t.Context(), mine, nil); err != nil {
+		t.Fatal(err)
+	}
+	unclaimed := create(t, s)
+	measure := func(k *stack.Stack, bytes int64) {
+		t.Helper()
+		if err := s.SetDisk(t.Context(), k.ID, stack.Disk{At: stack.Now(), Data: map[string]int64{"web": bytes}, Images: 10}, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	measure(mine, 80)
+	measure(unclaimed, 20)
+	own := func(k *stack.Stack) ([]stack.Event, error) { k.Owner = ana.ID; return nil, nil }
+	_, err = s.Update(t.Context(), unclaimed.ID, own, store.WithQuota(stack.Quota{Disk: 119}))
+	wantKind(t, err, stack.TooMany)
+	more := newStack("192.0.2.1")
+	more.Owner = ana.ID
+	wantKind(t, s.Create(t.Context(), more, nil, store.WithQuota(stack.Quota{Disk: 90})), stack.TooMany)
+	if err := s.Create(t.Context(), more, nil, store.WithQuota(stack.Quota{Disk: 91})); err != nil {
+		t.Error(err)
+	}
+	if _, err = s.Update(t.Context(), unclaimed.ID, own, store.WithQuota(stack.Quota{Disk: 120})); err != nil {
+		t.Error(err)
+	}
+
+	// What was measured is there after a restart.
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	has, err := db.open(t).Holdings(t.Context(), ana.ID)
+	if used := (stack.Quota{}).Sum(has); err != nil || used != (stack.Used{Stacks: 3, Disk: 120}) {
+		t.Errorf("the account has %+v, %v", used, err)
+	}
+}

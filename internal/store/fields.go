@@ -17,7 +17,7 @@ var stackColumns = []string{
 	"created_at", "deployed_at", "expires_at", "expired_at", "retained_until", "noticed",
 	"generation", "generation_attempt", "source", "deploying", "attempt", "last_deploy", "error", "deploy_error", "webhook",
 	"services", "attempted", "layers", "caches_dropped", "webhook_secret_sealed", "secrets_sealed", "env_sealed", "variables_sealed",
-	"pushed", "data_key_sealed", "snapshot", "regained", "data_volumes", "primary_hosts",
+	"pushed", "data_key_sealed", "snapshot", "regained", "data_volumes", "primary_hosts", "disk",
 }
 
 var (
@@ -47,7 +47,7 @@ func (s *Store) fields(k *stack.Stack) []any {
 		sealed("secrets", &k.Secrets),
 		sealed("env", &environments{&k.Generation.Services}),
 		sealed("variables", &k.Generation.Variables),
-		&k.Pushed, sealed("data_key", &k.DataKey), &plainJSON{&k.Snapshot}, &plainJSON{&k.Regained}, &plainJSON{&k.DataVolumes}, &plainJSON{&k.PrimaryHosts},
+		&k.Pushed, sealed("data_key", &k.DataKey), &plainJSON{&k.Snapshot}, &plainJSON{&k.Regained}, &plainJSON{&k.DataVolumes}, &plainJSON{&k.PrimaryHosts}, &plainJSON{&k.Disk},
 	}
 }
 

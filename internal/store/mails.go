@@ -18,6 +18,7 @@ const (
 	MailCrashing MailKind = "crashing" // a service crashes again and again
 	MailClaimed  MailKind = "claimed"  // a stack was claimed into the account
 	MailDomain   MailKind = "domain"   // a stack has lost a domain
+	MailDisk     MailKind = "disk"     // a stack takes more than it may on the disk
 	MailReset    MailKind = "reset"    // a link to choose a new password
 	MailConfirm  MailKind = "confirm"  // a link to confirm the address, and to claim StackID
 )
@@ -33,7 +34,7 @@ type Mail struct {
 	Account   string // "" for a MailReset
 	Address   string // as typed, for a MailReset; "" for that of the account
 	StackID   string // "" for none
-	Detail    string // of a notice: the error, the service, or the domain and why
+	Detail    string // of a notice: the error, the service, the domain and why, or the figures
 	CreatedAt time.Time
 	Tries     int // with the one under way
 }

@@ -229,3 +229,20 @@ func (on suite) TestMails_TellTheOwnerOfALostDomain(t *testing.T) {
 		t.Errorf("one more mail: %+v", m)
 	}
 }
+
+func (on suite) TestMails_TellTheOwnerOfAStackThatIsTooLarge(t *testing.T) {
+	s, _ := on.open(t)
+	k := owned(t, s, "")
+	for _, told := range []string{"", "it takes 2 of 1", "it takes 3 of 1"} {
+		if err := s.SetDisk(t.Context(), k.ID, stack.Disk{At: stack.Now(), Files: 2}, told); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := nextMail(t, s)
+	if m.Kind != store.MailDisk || m.Account != k.Owner || m.StackID != k.ID || m.Detail != "it takes 2 of 1" {
+		t.Errorf("the mail is %+v", m)
+	}
+	if m := nextMail(t, s); m != (store.Mail{}) {
+		t.Errorf("one more mail within the hour: %+v", m)
+	}
+}

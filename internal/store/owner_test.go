@@ -39,6 +39,10 @@ func (on suite) TestByOwner_LetsNobodyElseChangeTheStack(t *testing.T) {
 		if errors.Is(err, store.ErrNotOwner) == c.owns || called != c.owns || (len(eventsOf(t, s, k.ID)) > before) != c.owns {
 			t.Errorf("a change by %q in epoch %d: called %t, %v", c.node, c.epoch, called, err)
 		}
+		measured := s.SetDisk(t.Context(), k.ID, stack.Disk{At: stack.Now()}, "", store.ByOwner(c.node, c.epoch))
+		if errors.Is(measured, store.ErrNotOwner) == c.owns {
+			t.Errorf("a measurement by %q in epoch %d: %v", c.node, c.epoch, measured)
+		}
 		if !c.owns {
 			wantKind(t, err, stack.Unavailable)
 		}

@@ -158,6 +158,7 @@ func TestOpen_BringsADatabaseOfTheFirstVersionUpToDate(t *testing.T) {
 		DROP TABLE moves;
 		DROP TABLE domains;
 		ALTER TABLE stacks DROP COLUMN primary_hosts;
+		ALTER TABLE stacks DROP COLUMN disk;
 		DROP TABLE mails;
 		DROP TABLE mail_tokens;
 		DROP TABLE certificates;

@@ -209,13 +209,44 @@ func (s *Store) checkQuota(ctx context.Context, tx *sql.Tx, k *stack.Stack, quot
 	if quota == (stack.Quota{}) {
 		return nil
 	}
-	has, err := readAll(ctx, s, tx, "read what the account has", func(services *[]stack.Service) []any {
-		return []any{&plainJSON{services}}
-	}, "SELECT services FROM stacks WHERE owner = ? AND id <> ? AND status <> 'deleted'", k.Owner, k.ID)
+	has, err := s.holdings(ctx, tx, k.Owner, k.ID)
 	if err != nil {
 		return err
 	}
-	return quota.Check(has, k.Generation.Services)
+	return quota.Check(has, k.Holding())
+}
+
+// Holdings returns what of an account's stacks counts towards a quota.
+func (s *Store) Holdings(ctx context.Context, accountID string) ([]stack.Holding, error) {
+	return s.holdings(ctx, s.read, accountID, "")
+}
+
+func (s *Store) holdings(ctx context.Context, q querier, accountID, except string) ([]stack.Holding, error) {
+	return readAll(ctx, s, q, "read what the account has", func(h *stack.Holding) []any {
+		return []any{&plainJSON{&h.Services}, &plainJSON{&h.Disk}}
+	}, "SELECT services, disk FROM stacks WHERE owner = ? AND id <> ? AND status <> 'deleted'", accountID, except)
+}
+
+// SetDisk records what a stack takes on the disk of its node, and wakes nobody for that. The
+// owner is told by mail what told says, unless it is "".
+func (s *Store) SetDisk(ctx context.Context, id string, d stack.Disk, told string, options ...Option) error {
+	with := changeWith(options)
+	return s.transact(ctx, func(tx *sql.Tx) error {
+		k, err := s.load(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		if err := with.checkNode(k); err != nil {
+			return err
+		}
+		if err := s.exec(ctx, tx, "record what "+id+" takes on the disk", "UPDATE stacks SET disk = ? WHERE seq = ?", &plainJSON{&d}, k.Seq); err != nil {
+			return err
+		}
+		if told == "" || !s.mails || k.Owner == "" {
+			return nil
+		}
+		return s.note(ctx, tx, Mail{Kind: MailDisk, Account: k.Owner, StackID: id, Detail: told}, stack.Now(), 0)
+	})
 }
 
 // checkCap fails if the network has limit unclaimed stacks or more.

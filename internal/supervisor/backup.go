@@ -262,7 +262,7 @@ func (g *generation) fillFrom(ctx context.Context, s *stack.Service, from *datad
 	if err != nil {
 		return err
 	}
-	return g.runner.fillNew(ctx, g.data(s.Spec.Name), how, func(_ context.Context, w io.Writer) error {
+	return g.cfg.Engine.UnpackData(ctx, g.data(s.Spec.Name), how, func(_ context.Context, w io.Writer) error {
 		_, err := io.Copy(w, file)
 		return err
 	})

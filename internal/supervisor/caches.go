@@ -73,6 +73,7 @@ func (r *runner) trimCache(ctx context.Context, st *stack.Stack, service string)
 	if err != nil {
 		return err
 	}
+	r.trims.Add(1)
 	failpoint.Here("cache-trimmed")
 	return r.cfg.Dir.UnmarkFilled(r.id, service)
 }

@@ -40,6 +40,9 @@ func (s *Supervisor) RunCommand(ctx context.Context, c stack.Command, timeout ti
 		return c, err
 	}
 	<-x.ended
+	if s.cfg.DiskLimit > 0 || s.cfg.Quota.Disk > 0 {
+		r.startMeasure() // the command may have written or deleted data
+	}
 	return x.command, x.err
 }
 

@@ -63,9 +63,10 @@ func (s *Supervisor) ReadData(ctx context.Context, id, service string, stop bool
 // ReplaceData replaces the data of a service of a live stack by a tar or tar.gz, or that of a
 // database by a dump, and returns the stack once a process with it is healthy. If the process
 // does not become healthy, the old data serves again, and the error is an Unprocessable
-// *stack.Error. If the state does not allow it, or the archive is refused, the error is a
-// *stack.Error as well, and nothing has changed. If data has a method Abort, which makes a Read
-// that waits fail, what ends the stack need not wait for it.
+// *stack.Error. If the state does not allow it, the archive is refused, or the stack would take
+// more of the disk than it may and does, the error is a *stack.Error as well, and nothing has
+// changed. A failed stack stays failed with the new data. If data has a method Abort, which makes
+// a Read that waits fail, what ends the stack need not wait for it.
 func (s *Supervisor) ReplaceData(ctx context.Context, id, service string, data io.Reader) (*stack.Stack, error) {
 	if err := s.cfg.Admission.CheckRoom(); err != nil {
 		return nil, err
@@ -75,20 +76,22 @@ func (s *Supervisor) ReplaceData(ctx context.Context, id, service string, data i
 		return nil, err
 	}
 	defer end()
-	limits := archive.DataLimits{MaxBytes: s.cfg.MaxData, MaxEntries: stack.MaxDataEntries, Root: stack.DataDir, Room: s.cfg.Admission.CheckRoom}
+	isDump := st.Service(service).Spec.Database() != nil
 	err = r.doJob(ctx, func(job context.Context) error {
-		return r.replaceData(job, service, func(job context.Context, w io.Writer) error {
+		return r.replaceData(job, service, func(job context.Context, w io.Writer, check func(bytes int64) error) error {
 			both, cancel := endsWith(job, ctx)
 			defer cancel()
 			if body, ok := data.(interface{ Abort() }); ok {
 				defer context.AfterFunc(job, body.Abort)()
 			}
-			if st.Service(service).Spec.Database() != nil {
+			limits := archive.DataLimits{MaxBytes: s.cfg.MaxData, MaxEntries: stack.MaxDataEntries, Root: stack.DataDir, Room: check}
+			if isDump {
 				return archive.CopyDump(both, w, data, limits)
 			}
 			return archive.CopyData(both, w, data, limits)
 		})
 	})
+	r.startMeasure()
 	switch {
 	case errors.Is(err, engine.ErrNoSpace):
 		return nil, fmt.Errorf("%w: %w", hostfault.NoSpace, err)
@@ -193,8 +196,11 @@ func endsWith(ctx, other context.Context) (context.Context, context.CancelFunc) 
 	return ctx, func() { stop(); cancel(nil) }
 }
 
+// dataWriter writes data to w, and calls check now and then with how many bytes it has written.
+type dataWriter func(ctx context.Context, w io.Writer, check func(bytes int64) error) error
+
 // replaceData is the job that replaces the data of a service by what data writes.
-func (r *runner) replaceData(ctx context.Context, service string, data func(context.Context, io.Writer) error) error {
+func (r *runner) replaceData(ctx context.Context, service string, data dataWriter) error {
 	st, err := r.get(ctx)
 	if err != nil {
 		return err
@@ -206,17 +212,14 @@ func (r *runner) replaceData(ctx context.Context, service string, data func(cont
 	old := dataKey(st, service)
 	next := old
 	next.Volume++
-	if err := r.fillNew(ctx, next, how, data); err != nil {
+	bytes, err := r.fillNew(ctx, st, next, how, data)
+	if err != nil {
 		return err
 	}
 	failpoint.Here("data-filled")
 	unused := next
-	p, err := r.haltForData(ctx, service)
-	if err == nil {
-		failpoint.Here("data-halted")
-		if err = p.startOn(ctx, next.Volume); err == nil {
-			unused = old
-		}
+	if err = r.useData(ctx, st, service, newData{next.Volume, bytes}); err == nil {
+		unused = old
 	}
 	longer := context.WithoutCancel(ctx)
 	if left := r.cfg.Engine.Discard(longer, engine.Objects{Volumes: []engine.Volume{{Name: unused.Data()}}}); left != nil {
@@ -226,70 +229,127 @@ func (r *runner) replaceData(ctx context.Context, service string, data func(cont
 	return err
 }
 
-// fillNew fills a new volume. An archive that cannot be unpacked, or a dump that cannot be
-// loaded, is an Unprocessable error.
-func (r *runner) fillNew(ctx context.Context, key engine.Key, how engine.Unpacking, data func(context.Context, io.Writer) error) error {
+// newData is a data volume that was filled.
+type newData struct {
+	volume int
+	bytes  int64 // that its files take
+}
+
+// useData makes new data that of a service. After an error the old data is, as before.
+func (r *runner) useData(ctx context.Context, st *stack.Stack, service string, next newData) error {
+	if st.Status == stack.Failed {
+		return r.useDataLater(ctx, service, next)
+	}
+	p, err := r.haltForData(ctx, service)
+	if err != nil {
+		return err
+	}
+	failpoint.Here("data-halted")
+	return p.startOn(ctx, next)
+}
+
+// useDataLater makes new data that of a service of a failed stack, which no process has.
+func (r *runner) useDataLater(ctx context.Context, service string, next newData) error {
+	// Before the row: the next deploy would bring a snapshot or a backup back in place of the volume.
+	snapshot := engine.Image{Tags: []string{engine.Key{Stack: r.id, Service: service}.Snapshot()}}
+	if err := r.cfg.Engine.Discard(ctx, engine.Objects{Images: []engine.Image{snapshot}}); err != nil {
+		return err
+	}
+	from, err := r.cfg.Dir.BackedUp(r.id, service)
+	if err == nil && from != nil {
+		err = from.Remove()
+	}
+	if err != nil {
+		return err
+	}
+	_, err = r.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
+		st.UseData(service, next.volume, next.bytes)
+		return nil, nil
+	})
+	return err
+}
+
+// fillNew fills a new volume, and returns how many bytes its files take. An archive that cannot
+// be unpacked, or a dump that cannot be loaded, is an Unprocessable error.
+func (r *runner) fillNew(ctx context.Context, st *stack.Stack, key engine.Key, how engine.Unpacking, data dataWriter) (bytes int64, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if how.Cmd != nil { // what a dump becomes is known only then
+	isDump := how.Cmd != nil
+	if isDump { // what a dump becomes is known only then
 		watched := make(chan struct{})
 		go func() {
 			defer close(watched)
 			for pause.For(ctx, loadedLook) {
-				if err := r.checkLoaded(key); err != nil {
+				if _, err := r.checkFilled(st, key, isDump); err != nil {
 					cancel(err)
 				}
 			}
 		}()
 		defer func() { cancel(nil); <-watched }()
 	}
-	err := r.cfg.Engine.UnpackData(ctx, key, how, data)
-	if err == nil && how.Cmd != nil {
-		if err = r.checkLoaded(key); err != nil {
+	err = r.cfg.Engine.UnpackData(ctx, key, how, func(ctx context.Context, w io.Writer) error {
+		return data(ctx, w, func(bytes int64) error {
+			if !isDump && bytes > r.cfg.DiskLimit.DataRoom(st.Disk, key.Service) {
+				return r.cfg.DiskLimit.DataTooLarge(st.Disk, key.Service)
+			}
+			return r.cfg.Admission.CheckRoom()
+		})
+	})
+	if err == nil {
+		if bytes, err = r.checkFilled(st, key, isDump); err != nil {
 			left := r.cfg.Engine.Discard(context.WithoutCancel(ctx), engine.Objects{Volumes: []engine.Volume{{Name: key.Data()}}})
-			return errors.Join(err, left)
+			return 0, errors.Join(err, left)
 		}
 	}
 	switch {
 	case ctx.Err() != nil:
-		return context.Cause(ctx)
+		return 0, context.Cause(ctx)
 	case errors.Is(err, engine.ErrData):
 		what := "the archive cannot be unpacked"
-		if how.Cmd != nil {
+		if isDump {
 			what = "the dump cannot be loaded"
 		}
-		return stack.NewError(stack.Unprocessable, what+strings.TrimPrefix(err.Error(), engine.ErrData.Error()))
+		return 0, stack.NewError(stack.Unprocessable, what+strings.TrimPrefix(err.Error(), engine.ErrData.Error()))
 	}
-	return err
+	return bytes, err
 }
 
 // loadedLook is the time between looks at how large a database is that a dump becomes.
 const loadedLook = 2 * time.Second
 
-// checkLoaded returns a TooLarge error if a database is larger than twice what data may be
-// once its dump is loaded: indexes and logs are in it, which no dump has. What cannot be
+// checkFilled returns how many bytes the files of a new volume take. A database that is larger
+// than twice what data may be once its dump is loaded is a TooLarge error: indexes and logs are in
+// it, which no dump has. More than the stack has room for is a NoRoom error. What cannot be
 // measured is not too large.
-func (r *runner) checkLoaded(key engine.Key) error {
+func (r *runner) checkFilled(st *stack.Stack, key engine.Key, isDump bool) (int64, error) {
 	size, err := r.cfg.Engine.VolumeSize(key.Data(), func() error { return nil })
-	if err != nil || size <= 2*r.cfg.MaxData {
-		return nil
+	switch {
+	case err != nil:
+		return 0, nil
+	case isDump && size > 2*r.cfg.MaxData:
+		return 0, stack.NewError(stack.TooLarge, fmt.Sprintf("loading the dump takes more than %s; leave tables or indexes out of it", units.HumanSize(float64(2*r.cfg.MaxData))))
+	case size > r.cfg.DiskLimit.DataRoom(st.Disk, key.Service):
+		return 0, r.cfg.DiskLimit.DataTooLarge(st.Disk, key.Service)
 	}
-	return stack.NewError(stack.TooLarge, fmt.Sprintf("loading the dump takes more than %s; leave tables or indexes out of it", units.HumanSize(float64(2*r.cfg.MaxData))))
+	return size, nil
 }
 
 // unpacking returns how a new volume of a service is filled: of a database by its own
-// program, beside the process that serves.
+// program, beside the process that serves if the stack is live.
 func (r *runner) unpacking(ctx context.Context, st *stack.Stack, service string) (u engine.Unpacking, err error) {
-	if st.Service(service).Spec.Database() != nil {
-		p := r.servedProcess(service)
-		if p == nil {
-			return u, errNoProcess(service)
-		}
+	svc := st.Service(service)
+	if svc.Spec.Database() == nil {
+		u.User = st.UID()
+		u.Image, err = r.sup.helperImage(ctx, st)
+		return u, err
+	}
+	if p := r.servedProcess(service); p != nil {
 		return p.gen.loading(ctx, p.service)
 	}
-	u.User = st.UID()
-	u.Image, err = r.sup.helperImage(ctx, st)
-	return u, err
+	if st.Status != stack.Failed {
+		return u, errNoProcess(service)
+	}
+	return r.generation(st, st.Generation).loading(ctx, svc)
 }
 
 // loading returns how a new volume of a database is filled from a dump.
@@ -357,13 +417,13 @@ func (r *runner) haltForData(ctx context.Context, service string) (*process, err
 	return p, nil
 }
 
-// startOn starts another process in place of this one, which has been halted, with the data
-// volume that has a number. If it does not get healthy, this one serves again, and the
-// error is an Unprocessable with the reason, or a fault of the host.
-func (p *process) startOn(ctx context.Context, volume int) error {
+// startOn starts another process in place of this one, which has been halted, with new data. If
+// it does not get healthy, this one serves again, and the error is an Unprocessable with the
+// reason, or a fault of the host.
+func (p *process) startOn(ctx context.Context, data newData) error {
 	r, name := p.gen.runner, p.service.Spec.Name
-	before := p.gen.setVolume(name, volume)
-	err := p.startNext(ctx, volume)
+	before := p.gen.setVolume(name, data.volume)
+	err := p.startNext(ctx, data)
 	if err == nil {
 		if err := p.cfg.Engine.Remove(context.WithoutCancel(ctx), p.id); err != nil {
 			p.log.Warn("replaced process not removed; trying again later", "error", err)
@@ -381,8 +441,8 @@ func (p *process) startOn(ctx context.Context, volume int) error {
 	return stack.NewError(stack.Unprocessable, "the data was not replaced, and what was there before serves again: "+r.explain(err))
 }
 
-// startNext starts the process on the other volume, and makes both the served ones.
-func (p *process) startNext(ctx context.Context, volume int) error {
+// startNext starts the process with the new data, and makes both the served ones.
+func (p *process) startNext(ctx context.Context, data newData) error {
 	service := *p.service
 	service.Replaced++
 	name := service.Spec.Name
@@ -395,7 +455,7 @@ func (p *process) startNext(ctx context.Context, volume int) error {
 	if err == nil {
 		failpoint.Here("data-healthy")
 		_, err = p.replace(ctx, next, func(st *stack.Stack) ([]stack.Event, error) {
-			return st.DataReplaced(name, p.gen.made.Number, service.Replaced, volume)
+			return st.DataReplaced(name, p.gen.made.Number, service.Replaced, data.volume, data.bytes)
 		})
 	}
 	if err != nil {

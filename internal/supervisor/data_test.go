@@ -146,8 +146,8 @@ func TestData_IsReadWhileItsProcessIsStopped(t *testing.T) {
 	}, ofData)
 }
 
-// The owner of a stack in a crash loop gets at its files.
-func TestData_OfAFailedStackIsRead(t *testing.T) {
+// The owner of a stack in a crash loop gets at its files, and puts others in their place.
+func TestData_OfAFailedStackIsReadAndReplaced(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(w *world) {
 		st := w.long(service("web"))
@@ -158,7 +158,14 @@ func TestData_OfAFailedStackIsRead(t *testing.T) {
 		var out bytes.Buffer
 		require.NoError(t, w.sup.ReadData(w.t.Context(), st.ID, "web", true, &out))
 		require.Equal(t, []byte{0x1f, 0x8b}, out.Bytes()[:2])
-		require.ErrorContains(t, w.replaceData(st, "other"), "the stack is failed")
+
+		// It gets other data, and begins with that once it is deployed again.
+		require.NoError(t, w.replaceData(st, "other"))
+		require.Equal(t, stack.Failed, w.get(st.ID).Status)
+		w.program(st.ID, 2, nil)
+		w.deploy(st.ID, service("web"))
+		w.serves(st.ID, 2)
+		require.Equal(t, map[string]string{"kept": "other"}, w.volume(st, 2))
 
 		never := w.becomes(w.createRunning(time.Hour, exits(1), service("web")).ID, stack.Failed)
 		require.NoError(t, w.sup.cfg.Engine.Discard(w.t.Context(), engine.Objects{Volumes: []engine.Volume{{Name: dataKey(never, "web").Data()}}}))

@@ -23,6 +23,7 @@ import (
 // ended it. If superseded ends, another deploy follows, and the stack is what it was
 // before this one.
 func (r *runner) deploy(ctx, superseded context.Context, next stack.Generation, synced bool) {
+	defer r.startMeasure()
 	defer r.trimLater()
 	st, err := r.get(ctx)
 	if err != nil {

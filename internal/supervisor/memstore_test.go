@@ -22,6 +22,7 @@ type memstore struct {
 	events   map[string][]stack.Event
 	changes  []change
 	commands []stack.Command
+	told     []string                    // to owners, about the disk
 	remains  map[[2]string]store.Remains // by stack and node
 	woken    map[chan struct{}]string    // the stack that each watches
 
@@ -75,6 +76,24 @@ func clone(st *stack.Stack) *stack.Stack {
 	own := *st
 	own.Generation.Services, own.Secrets = slices.Clone(st.Generation.Services), maps.Clone(st.Secrets)
 	return &own
+}
+
+// SetDisk implements Store.
+func (m *memstore) SetDisk(_ context.Context, id string, d stack.Disk, told string, options ...store.Option) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	row, err := m.load(id)
+	if err == nil {
+		err = store.CheckOwner(row, options...)
+	}
+	if err != nil {
+		return err
+	}
+	m.stacks[id].Disk = d
+	if told != "" {
+		m.told = append(m.told, told)
+	}
+	return nil
 }
 
 // load returns a copy of a row. The lock is held.

@@ -59,6 +59,11 @@ type runner struct {
 
 	layering *semaphore.Weighted // held while layers with the source are made
 
+	measuring   *semaphore.Weighted // held while what the stack takes on the disk is added up
+	measureMore atomic.Bool         // whether that is to be done once more
+	measured    atomic.Pointer[measurement]
+	trims       atomic.Int64 // how often its build caches were trimmed
+
 	left []WaitingDeploy // deploys that had not begun when the server stopped; after ended
 
 	deployed atomic.Int64 // when the last deploy of this server ended, in Unix nanoseconds
@@ -87,7 +92,7 @@ func newRunner(s *Supervisor, id string, epoch int64, newer bool, stopped *stopp
 	r := &runner{
 		sup: s, cfg: &s.cfg, log: s.cfg.Log.With("stack", id), id: id, epoch: epoch, newer: newer, stopped: stopped,
 		mailbox: newMailbox(), exits: make(chan string, maxExits), ended: make(chan struct{}),
-		layering: semaphore.NewWeighted(1), logs: map[string]runLog{}, refusals: map[string]int{},
+		layering: semaphore.NewWeighted(1), measuring: semaphore.NewWeighted(1), logs: map[string]runLog{}, refusals: map[string]int{},
 	}
 	r.ctx, r.cancel = context.WithCancel(s.ctx)
 	r.discardOnce = sync.OnceFunc(r.discard)

@@ -26,6 +26,7 @@ func (r *runner) keepData(ctx context.Context) {
 	r.sup.finishOnEngine(ctx, r.log, "data of an expired stack not kept as a snapshot; the volume stays", func() error {
 		return r.keepVolumes(ctx, st)
 	})
+	r.startMeasure()
 	r.keepApartLater()
 }
 

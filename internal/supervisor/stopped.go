@@ -50,7 +50,7 @@ type accepted struct {
 	deploy    bool
 	startedAt time.Time // of the deploy
 	restore   bool      // of a stack that was claimed
-	stop      bool      // by an operator
+	stop      bool      // of the whole stack
 }
 
 // settleLater does what follows from a change that a request made while the database went
@@ -70,7 +70,7 @@ func (l *loop) settle(st *stack.Stack, asked accepted) {
 	r := l.runner
 	switch {
 	case asked.stop && st.Status == stack.Failed:
-		l.endStoppedByOperator(st, nil)
+		l.endStoppedStack(st, nil)
 	case asked.restore && st.Restoring():
 		l.dropDeploys(st.Attempt + 1)
 		l.interrupt(context.Canceled, r.restoreLate)
@@ -109,9 +109,9 @@ func errInterrupted(generation int) *stack.Error {
 // errTimeRanOut is why a build was stopped for an expiry that did not happen.
 var errTimeRanOut = stack.NewError(stack.Conflict, "the build was stopped as the stack's time ran out, just before it was claimed; upload the source again")
 
-// errStopped is why a build or a copy of data ended when an operator stopped the stack. The
-// row says so already.
-var errStopped = stack.NewError(stack.Conflict, "the operator of this host has stopped the stack")
+// errStopped is why a build or a copy of data ended when the stack was stopped. The row says
+// why already.
+var errStopped = stack.NewError(stack.Conflict, "the stack has been stopped; its error says why")
 
 // Stop makes a stack failed for a reason that its owner is told, and returns once nothing of it
 // runs. Its data stays. A build that is under way ends. If the state does not allow it, the
@@ -124,14 +124,14 @@ func (s *Supervisor) Stop(ctx context.Context, id, reason string) error {
 	if r.moving.Load() {
 		return errMoving
 	}
-	stop := func(st *stack.Stack) ([]stack.Event, error) { return st.StopByOperator(reason, stack.Now()) }
+	stop := func(st *stack.Stack) ([]stack.Event, error) { return st.Stop(reason, stack.Now()) }
 	done := make(chan error, 1)
 	// By the loop, so that what ends for the stop is of before it, and no deploy of after.
 	stopped := r.byLoop(ctx, func(l *loop) outcome {
 		st, err := l.update(ctx, stop)
 		if err == nil {
 			failpoint.Here("stop-committed")
-			l.endStoppedByOperator(st, done)
+			l.endStoppedStack(st, done)
 		}
 		return outcome{err: err}
 	})
@@ -156,23 +156,23 @@ func (s *Supervisor) Stop(ctx context.Context, id, reason string) error {
 	}
 }
 
-// endStoppedByOperator ends what goes on with a stack that an operator has stopped, and then all
+// endStoppedStack ends what goes on with a stack that was stopped, and then all
 // that runs of it. The result goes to done, which may be nil.
-func (l *loop) endStoppedByOperator(st *stack.Stack, done chan<- error) {
+func (l *loop) endStoppedStack(st *stack.Stack, done chan<- error) {
 	r := l.runner
 	l.dropDeploys(st.Attempt + 1)
 	r.route(st, nil)
 	l.interrupt(errStopped, func(ctx context.Context) {
 		r.stopped = nil
-		if err := r.endStoppedByOperator(ctx, st); done != nil {
+		if err := r.endStoppedStack(ctx, st); done != nil {
 			done <- err
 		}
 	})
 }
 
-// endStoppedByOperator ends all that runs of a stack that an operator has stopped. What fails
-// is done at the next start.
-func (r *runner) endStoppedByOperator(ctx context.Context, st *stack.Stack) error {
+// endStoppedStack ends all that runs of a stack that was stopped. What fails is done
+// at the next start.
+func (r *runner) endStoppedStack(ctx context.Context, st *stack.Stack) error {
 	if err := r.stopServing(ctx, st); err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/health"
+	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
@@ -39,6 +40,7 @@ type Config struct {
 
 	Admission *admission.Gate
 	DiskFloor int64 // bytes that a snapshot leaves free
+	DiskLimit stack.DiskLimit
 
 	BuildTimeout time.Duration // a release command's limit
 	// Health waits until a program passes its health check or ctx ends, as health.Wait
@@ -102,6 +104,9 @@ type Store interface {
 	Watch(id string) (woken <-chan struct{}, stop func())
 	// FollowOthers wakes watchers for the changes of other processes, until ctx ends.
 	FollowOthers(ctx context.Context)
+	// SetDisk records what a stack takes on the disk, and tells its owner what told says
+	// unless it is "".
+	SetDisk(ctx context.Context, id string, d stack.Disk, told string, options ...store.Option) error
 	// AddCommand stores a command that is about to run.
 	AddCommand(ctx context.Context, c stack.Command) error
 	// EndCommand records how a command ended.
@@ -138,6 +143,7 @@ type Supervisor struct {
 	reading  *semaphore.Weighted // slots for reading the trees of adopted sites
 	copying  *semaphore.Weighted // slots for snapshots of stacks that run
 	ready    *semaphore.Weighted // slots for stacks that have containers made ahead
+	turns    *pause.Turns        // of the walks over files
 
 	quiet atomic.Bool // no deploy begins
 	held  heldFiles
@@ -159,7 +165,7 @@ const siteReaders = 2
 func New(cfg Config) *Supervisor {
 	s := &Supervisor{cfg: cfg, began: time.Now(), runners: map[string]*runner{}, guests: map[string]*guest{}, taking: map[string]bool{}}
 	s.reading, s.ready = semaphore.NewWeighted(siteReaders), semaphore.NewWeighted(maxReady)
-	s.copying = semaphore.NewWeighted(dataCopies)
+	s.copying, s.turns = semaphore.NewWeighted(dataCopies), pause.NewTurns()
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -235,7 +241,8 @@ func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, src *source.So
 }
 
 // Deploy accepts a new generation of a stack and starts its build (docs/api.md, "POST
-// /v0/stacks/{id}/deploy"), or lets it take the place of the one under way. If it
+// /v0/stacks/{id}/deploy"), or lets it take the place of the one under way. A stack that takes
+// too much of the disk is a NoRoom error. If it
 // succeeds, the source's folder belongs to the stack. If the state does not allow the
 // deploy, the error is a *stack.Error. The receipt of the request, nil for none, is
 // recorded with the change.
@@ -244,6 +251,9 @@ func (s *Supervisor) Deploy(ctx context.Context, id string, u source.Upload, rec
 	var before stack.Source
 	st, err := s.cfg.Store.Get(ctx, id)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.CheckDisk(ctx, id); err != nil {
 		return nil, err
 	}
 	if err := s.checkDatabases(ctx, st, services); err != nil {
@@ -314,7 +324,13 @@ func (s *Supervisor) acceptKept(
 	if next, _, err = accept(st); err != nil { // of this copy
 		return nil, next, err
 	}
-	if err := s.checkKept(id, &next); err != nil {
+	if next.Number != 0 {
+		err = s.CheckDisk(ctx, id)
+	}
+	if err == nil {
+		err = s.checkKept(id, &next)
+	}
+	if err != nil {
 		return nil, next, err
 	}
 	st, err = s.change(ctx, id, func(st *stack.Stack) (events []stack.Event, err error) {

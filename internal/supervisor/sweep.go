@@ -68,7 +68,7 @@ const (
 )
 
 // watchLeftovers removes, now and then, the orphans that are to go and were there the
-// last time as well, and what stacks at rest do not need.
+// last time as well, and what stacks at rest do not need, and has what they take measured.
 func (s *Supervisor) watchLeftovers(seen orphans) {
 	for grace := leftoverGraceFirst; pause.For(s.ctx, grace); grace = min(2*grace, leftoverGrace) {
 		var err error
@@ -91,6 +91,9 @@ func (s *Supervisor) removeLasting(ctx context.Context, before orphans) (orphans
 	}
 	for _, st := range stacks {
 		s.tidy(st, there[st.ID])
+		if r := s.lookup(st.ID); r != nil {
+			r.measureDue(st, there[st.ID].Volumes)
+		}
 	}
 	found, err := s.findOrphans(stacks, there, before)
 	return found, errors.Join(err, s.removeOrphans(ctx, found.lasting(before), there), s.forgetRemains(ctx, there))

@@ -33,7 +33,7 @@ func (r *Recorder) measure(now time.Time) map[series]*Point {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), measureWait) // also while the server stops
 	defer cancel()
-	gauges := map[string]*gauge{}
+	gauges, sized := map[string]*gauge{}, map[series]time.Time{}
 	for _, process := range r.cfg.Processes() {
 		p := points[process.series()]
 		if p == nil {
@@ -41,9 +41,14 @@ func (r *Recorder) measure(now time.Time) map[series]*Point {
 			points[process.series()] = p
 		}
 		gauges[process.Container] = r.addUsage(ctx, p, process.Container, now)
-		p.Data = r.sizer.take(process.series())
+		if size, ok := r.cfg.Size(process.Key.Stack, process.Key.Service); ok {
+			if size.At.After(r.sized[process.series()]) {
+				p.Data = &size.Bytes
+			}
+			sized[process.series()] = size.At
+		}
 	}
-	r.gauges = gauges
+	r.gauges, r.sized = gauges, sized
 	return points
 }
 
@@ -53,7 +58,7 @@ func (r *Recorder) addUsage(ctx context.Context, p *Point, container string, now
 	if g == nil {
 		g = &gauge{}
 	}
-	u, ok := g.usage(ctx, r.cfg.Engine, container, now)
+	u, ok := g.usage(ctx, r.cfg.Measure, container, now)
 	if !ok {
 		return g
 	}
@@ -69,7 +74,7 @@ func (r *Recorder) addUsage(ctx context.Context, p *Point, container string, now
 }
 
 // usage reads what the container uses, and finds it anew if that fails once.
-func (g *gauge) usage(ctx context.Context, measures engine.Measures, container string, now time.Time) (engine.Usage, bool) {
+func (g *gauge) usage(ctx context.Context, measure measurer, container string, now time.Time) (engine.Usage, bool) {
 	if g.read != nil {
 		if u, err := g.read(); err == nil {
 			return u, true
@@ -79,7 +84,7 @@ func (g *gauge) usage(ctx context.Context, measures engine.Measures, container s
 	if now.Before(g.again) {
 		return engine.Usage{}, false
 	}
-	read, err := measures.Measure(ctx, container)
+	read, err := measure(ctx, container)
 	if err != nil {
 		if errors.Is(err, engine.ErrHidden) {
 			g.again = now.Add(hiddenFor)

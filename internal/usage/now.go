@@ -18,7 +18,7 @@ func (r *Recorder) Now() map[string]map[string]Use {
 		if cores, ok := p.Cores(); ok {
 			use.Cores = &cores
 		}
-		if size, known := r.sizer.last(key); known {
+		if size, known := r.cfg.Size(key.stack, key.service); known {
 			use.Data = &size.Bytes
 		}
 		if all[key.stack] == nil {

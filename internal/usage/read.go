@@ -108,7 +108,7 @@ func (h *History) step(at int64) int { return int((at - h.Times[0]) / int64(h.St
 // addSizes adds the last known size of each service's data.
 func (r *Recorder) addSizes(ctx context.Context, db *sql.DB, id string, h *History) error {
 	for name := range h.Services {
-		size, known := r.sizer.last(series{id, name})
+		size, known := r.cfg.Size(id, name)
 		if !known { // since this server started
 			var err error
 			if size, known, err = lastSize(ctx, db, series{id, name}); err != nil {

@@ -4,8 +4,8 @@
 //
 // Every 15 seconds the Recorder takes what the proxy has counted, reads the control groups of
 // the processes, and writes a point for each service. Points are merged into steps of 5
-// minutes and of an hour, and removed when they are too old. Beside that, the sizes of data
-// directories are added up, in a small part of the time.
+// minutes and of an hour, and removed when they are too old. The sizes of data directories are
+// added up elsewhere.
 //
 // Code in this package touches its own database file, and no others. It asks the engine only
 // where a container is.
@@ -36,7 +36,16 @@ type series struct{ stack, service string }
 
 func (p Process) series() series { return series{p.Key.Stack, p.Key.Service} }
 
+// measurer is engine.Measures.Measure.
+type measurer = func(ctx context.Context, container string) (read func() (engine.Usage, error), err error)
+
 type eventReader = func(ctx context.Context, id string, since time.Time, types ...stack.EventType) ([]stack.Event, error)
+
+// Size is how large a data directory was.
+type Size struct {
+	Bytes int64
+	At    time.Time // when it was added up
+}
 
 // Config is what a Recorder works with.
 type Config struct {
@@ -45,7 +54,10 @@ type Config struct {
 	// Traffic returns what was counted since the last call, by stack and service.
 	Traffic   func() map[string]map[string]*proxy.Counts
 	Processes func() []Process
-	Engine    engine.Measures
+	Measure   measurer
+	// Size returns how large the data directory of a service was when that was added up last;
+	// false if it was not.
+	Size func(stack, service string) (Size, bool)
 	// Events returns the events of a stack from a time on that are of some types.
 	Events eventReader
 	// Gone reports whether a stack was deleted, so that its points go.
@@ -60,20 +72,20 @@ type Config struct {
 type Recorder struct {
 	cfg    Config
 	file   *file
-	sizer  *sizer
 	ctx    context.Context
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 	ended  sync.Once // see End
 
-	turn   sync.Mutex         // held while a step is recorded
-	gauges map[string]*gauge  // by container
-	latest map[series]*Point  // of the last step, as far as it was measured
-	stacks map[string]bool    // that the last step has points of
-	left   []string           // stacks that it has none of, unlike the one before
-	seen   map[series]bool    // the services with points since they were merged last
-	merged time.Time          // when that was
-	lately map[string]*lately // by stack
+	turn   sync.Mutex           // held while a step is recorded
+	gauges map[string]*gauge    // by container
+	latest map[series]*Point    // of the last step, as far as it was measured
+	sized  map[series]time.Time // when the size that was recorded last was added up
+	stacks map[string]bool      // that the last step has points of
+	left   []string             // stacks that it has none of, unlike the one before
+	seen   map[series]bool      // the services with points since they were merged last
+	merged time.Time            // when that was
+	lately map[string]*lately   // by stack
 }
 
 // New returns a Recorder, which does nothing before Start. Without its database it records
@@ -81,7 +93,6 @@ type Recorder struct {
 func New(cfg Config) *Recorder {
 	r := &Recorder{cfg: cfg, file: &file{path: cfg.Path, log: cfg.Log}, gauges: map[string]*gauge{}, seen: map[series]bool{}, lately: map[string]*lately{}}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
-	r.sizer = newSizer(r.ctx, cfg)
 	return r
 }
 
@@ -89,7 +100,6 @@ func New(cfg Config) *Recorder {
 func (r *Recorder) Start() {
 	r.file.open()
 	r.work.Go(r.run)
-	r.work.Go(r.sizer.run)
 }
 
 // run records each step when it ends.

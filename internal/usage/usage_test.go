@@ -33,9 +33,10 @@ type world struct {
 	fault     error // of the engine
 	asked     int   // how often the engine was asked for a container
 	data      int64
-	files     int  // that the data has
-	silent    bool // no service has a route
-	gone      bool // the stack was deleted
+	began     time.Time // when it can be added up first
+	unsized   bool      // it was not added up
+	silent    bool      // no service has a route
+	gone      bool      // the stack was deleted
 	events    []stack.Event
 }
 
@@ -46,14 +47,14 @@ func process(service, container string) Process {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	return &world{
-		path: filepath.Join(t.TempDir(), "metrics.db"), memory: 1 << 20, data: 5000, files: 1,
+		path: filepath.Join(t.TempDir(), "metrics.db"), memory: 1 << 20, data: 5000, began: time.Now().Add(20 * time.Second),
 		processes: []Process{process("web", "c1")},
 	}
 }
 
 func (w *world) open() *Recorder {
 	r := New(Config{
-		Path: w.path, Traffic: w.take, Engine: w, Log: slog.New(slog.DiscardHandler),
+		Path: w.path, Traffic: w.take, Measure: w.Measure, Size: w.size, Log: slog.New(slog.DiscardHandler),
 		Processes: func() []Process {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -134,19 +135,13 @@ func (w *world) Measure(context.Context, string) (func() (engine.Usage, error), 
 	}, w.fault
 }
 
-func (w *world) ImagesSize(context.Context, []string) (int64, error) { return 0, nil }
-
-func (w *world) VolumeSize(_ string, step func() error) (int64, error) {
+// size is that of the data, which is added up once a minute, 20 s after the world was made at
+// first.
+func (w *world) size(string, string) (Size, bool) {
 	w.mu.Lock()
-	files, data := w.files, w.data
-	w.mu.Unlock()
-	for range files {
-		time.Sleep(100 * time.Microsecond)
-		if err := step(); err != nil {
-			return 0, err
-		}
-	}
-	return data, nil
+	defer w.mu.Unlock()
+	since := time.Since(w.began)
+	return Size{w.data, w.began.Add(since.Truncate(time.Minute))}, !w.unsized && since >= 0
 }
 
 // inBubble runs a test on a clock of its own, from a whole hour on.
@@ -389,56 +384,33 @@ func TestRead_HasDeploysCrashesAndRestarts(t *testing.T) {
 	})
 }
 
-func TestSizer_TakesItsTime(t *testing.T) {
+func TestRecorder_ShowsASizeInTheStepInWhichItWasAddedUp(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.change(func() { w.files = 1_000 }) // 0.1 s of work
 		r := w.open()
 		defer r.Close()
-		pass(30 * time.Second)
-		require.Empty(t, read(t, r, "1m", "").Sizes, "it rests")
-		pass(10 * time.Second)
-		size := read(t, r, "1m", "").Sizes["web"]
-		require.EqualValues(t, 5000, size.Bytes)
-		require.WithinRange(t, size.At, time.Now().Add(-10*time.Second), time.Now())
-		pass(15 * time.Second)
-		var sizes int
-		for _, p := range read(t, r, "1m", "").Services["web"] {
+		pass(50 * time.Second)
+		var sizes []int
+		for i, p := range read(t, r, "1m", "").Services["web"] {
 			if p.Point != nil && p.Point.Data != nil {
-				sizes++
+				sizes = append(sizes, i)
 			}
 		}
-		require.Equal(t, 1, sizes, "it is shown in the step in which it was added up")
+		require.Equal(t, []int{2}, sizes)
+		size := read(t, r, "1m", "").Sizes["web"]
+		require.Equal(t, Size{5000, w.began}, size)
 	})
 }
 
-func TestSizer_LetsSmallOnesPassALargeOne(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.change(func() { w.files = 1_000_000 })
-		r := w.open()
-		defer r.Close()
-		pass(10 * time.Second)
-		w.change(func() {
-			w.files = 1
-			w.processes = append(w.processes, process("api", "c2"))
-		})
-		pass(30 * time.Second)
-		sizes := read(t, r, "1m", "").Sizes
-		require.Contains(t, sizes, "api")
-		require.NotContains(t, sizes, "web")
-	})
-}
-
-func TestSizer_ItsSizesSurviveAStop(t *testing.T) {
+func TestRecorder_KeepsASizeOverAStop(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		r := w.open()
-		pass(15 * time.Second)
+		pass(31 * time.Second)
 		counted := time.Now()
 		r.Close()
 		pass(7 * time.Hour)
-		w.change(func() { w.files = 1_000_000 })
+		w.change(func() { w.unsized = true })
 		r = w.open()
 		defer r.Close()
 		pass(15 * time.Second)

@@ -529,7 +529,7 @@ func mailSettings(p page, who store.Account) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 33, "> Write to me when a stack fails, keeps crashing or loses a domain, and when one is claimed</label><p class=\"hint\">At most one mail an hour of each kind about a stack.</p><p><button type=\"submit\">Save</button></p></form></section>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 33, "> Write to me when a stack fails, keeps crashing, takes too much of the disk or loses a domain, and when one is claimed</label><p class=\"hint\">At most one mail an hour of each kind about a stack.</p><p><button type=\"submit\">Save</button></p></form></section>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
