@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/docker/go-units"
 	"github.com/spf13/cobra"
@@ -97,7 +98,7 @@ func listStacks(cmd *cobra.Command, to *operator.Client, _ []string) error {
 	}
 	out := cmd.OutOrStdout()
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ID\tNAME\tSTATUS\tOWNER\tMEMORY\tCPU\tDATA\tFAILURE")
+	fmt.Fprintln(table, stackTitles)
 	for i := range all.Stacks {
 		fmt.Fprintln(table, stackLine(&all.Stacks[i]))
 	}
@@ -108,6 +109,9 @@ func listStacks(cmd *cobra.Command, to *operator.Client, _ []string) error {
 	return err
 }
 
+// stackTitles are the titles of the cells of stackLine.
+const stackTitles = "ID\tNAME\tSTATUS\tOWNER\tMEMORY\tCPU\tDATA\tDISK\tFAILURE"
+
 // stackLine returns the cells of a stack, separated by tabs.
 func stackLine(s *operator.Stack) string {
 	failure, _, _ := strings.Cut(s.Failure, "\n")
@@ -116,7 +120,7 @@ func stackLine(s *operator.Stack) string {
 	if s.Owner != nil {
 		owner = *s.Owner
 	}
-	return strings.Join([]string{s.ID, s.Name, s.Status, owner, size(s.Memory), cores(s.Cores), size(s.Data), failure}, "\t")
+	return strings.Join([]string{s.ID, s.Name, s.Status, owner, size(s.Memory), cores(s.Cores), size(s.Data), size(s.Disk) + age(s.DiskAt), failure}, "\t")
 }
 
 // size returns a number of bytes for people, - if it is not known.
@@ -125,6 +129,17 @@ func size(bytes *int64) string {
 		return "-"
 	}
 	return units.HumanSize(float64(*bytes))
+}
+
+// oldAfter is when the age of a measurement is shown: it is longer than one like it is kept.
+const oldAfter = 15 * time.Minute
+
+// age returns how old a measurement is, "" if that does not matter.
+func age(at *time.Time) string {
+	if at == nil || time.Since(*at) < oldAfter {
+		return ""
+	}
+	return fmt.Sprintf(" (%s ago)", units.HumanDuration(time.Since(*at)))
 }
 
 // cores returns a number of processors for people, - if it is not known.
@@ -191,7 +206,7 @@ func showStack(cmd *cobra.Command, config server.Config, args []string) error {
 	}
 	out := cmd.OutOrStdout()
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ID\tNAME\tSTATUS\tOWNER\tMEMORY\tCPU\tDATA\tFAILURE")
+	fmt.Fprintln(table, stackTitles)
 	fmt.Fprintln(table, stackLine(&whole))
 	fmt.Fprintln(table, "\nSERVICE\tRUNTIME\tSTATUS\t\tMEMORY\tCPU\tDATA")
 	for _, s := range whole.Services {

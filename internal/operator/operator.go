@@ -245,7 +245,10 @@ func (s *Server) showStack(ctx context.Context, a stackID) (Stack, error) {
 	for i := range st.Generation.Services {
 		svc := &st.Generation.Services[i]
 		use := used[svc.Spec.Name]
-		whole.Services[i] = Service{svc.Spec.Name, svc.Spec.Runtime.String(), string(svc.Status), use.Cores, use.Memory, use.Data}
+		whole.Services[i] = Service{svc.Spec.Name, svc.Spec.Runtime.String(), string(svc.Status), use.Cores, use.Memory, nil}
+		if bytes, ok := st.Disk.Data[svc.Spec.Name]; ok {
+			whole.Services[i].Data = &bytes
+		}
 	}
 	whole.Left, err = s.left(ctx, st.ID)
 	return whole, err
@@ -299,7 +302,10 @@ func view(st *stack.Stack, nodeName string, emails map[string]string, used map[s
 	for _, use := range used {
 		add(&v.Cores, use.Cores)
 		add(&v.Memory, use.Memory)
-		add(&v.Data, use.Data)
+	}
+	if !st.Disk.At.IsZero() {
+		data, all := st.Disk.AllData(), st.Disk.Total()
+		v.Data, v.Disk, v.DiskAt = &data, &all, &st.Disk.At
 	}
 	return v
 }

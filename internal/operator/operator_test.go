@@ -115,7 +115,9 @@ func TestSocket_OfADeadServerIsReplaced(t *testing.T) {
 func TestStacks_AreShownWithWhatTheyUse(t *testing.T) {
 	w := newWorld(t)
 	mine, free := w.stack(w.account("ana@example.com").ID), w.stack("")
-	cores, memory := 0.5, int64(100)
+	disk := stack.Disk{At: stack.Now(), Data: map[string]int64{"web": 30, "api": 4}, Images: 100}
+	require.NoError(t, w.store.SetDisk(t.Context(), mine.ID, disk, ""))
+	cores, memory, data := 0.5, int64(100), int64(30)
 	w.used[mine.ID] = map[string]usage.Use{"web": {Cores: &cores, Memory: &memory}, "api": {Memory: &memory}}
 	all, err := w.client.Stacks(t.Context())
 	require.NoError(t, err)
@@ -127,8 +129,12 @@ func TestStacks_AreShownWithWhatTheyUse(t *testing.T) {
 			require.Equal(t, "ana@example.com", *s.Owner)
 			require.Equal(t, int64(200), *s.Memory)
 			require.InDelta(t, 0.5, *s.Cores, 0)
-			require.Nil(t, s.Data)
+			require.Equal(t, int64(34), *s.Data)
+			require.Equal(t, int64(134), *s.Disk)
+			require.Equal(t, disk.At, *s.DiskAt)
 		case free.ID:
+			require.Nil(t, s.Data)
+			require.Nil(t, s.Disk)
 			require.Nil(t, s.Owner)
 			require.Nil(t, s.Memory)
 		}
@@ -137,7 +143,7 @@ func TestStacks_AreShownWithWhatTheyUse(t *testing.T) {
 	one, err := w.client.Stack(t.Context(), mine.ID)
 	require.NoError(t, err)
 	require.Len(t, one.Services, 2)
-	require.Equal(t, Service{"web", "node@22", "pending", &cores, &memory, nil}, one.Services[0])
+	require.Equal(t, Service{"web", "node@22", "pending", &cores, &memory, &data}, one.Services[0])
 	_, err = w.client.Stack(t.Context(), "stk_ffffffffffff")
 	require.ErrorContains(t, err, "stk_ffffffffffff")
 }

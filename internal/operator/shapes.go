@@ -14,8 +14,10 @@ type Stack struct {
 	Cores     *float64   `json:"cpu_cores"`
 	Memory    *int64     `json:"memory_bytes"`
 	Data      *int64     `json:"data_bytes"`
-	Failure   string     `json:"error,omitempty"` // why it failed, or why its latest deploy did
-	Node      string     `json:"node,omitempty"`  // id of the owner, in a cluster
+	Disk      *int64     `json:"disk_bytes"`       // all that it takes
+	DiskAt    *time.Time `json:"disk_measured_at"` // of Data and Disk
+	Failure   string     `json:"error,omitempty"`  // why it failed, or why its latest deploy did
+	Node      string     `json:"node,omitempty"`   // id of the owner, in a cluster
 	NodeName  string     `json:"node_name,omitempty"`
 	Epoch     int64      `json:"epoch"`
 

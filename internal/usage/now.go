@@ -4,7 +4,6 @@ package usage
 type Use struct {
 	Cores  *float64 // processors, on average over the last step
 	Memory *int64   // bytes
-	Data   *int64   // bytes of the data directory
 }
 
 // Now returns what the services of all stacks used when they were measured last, by stack and
@@ -17,9 +16,6 @@ func (r *Recorder) Now() map[string]map[string]Use {
 		use := Use{Memory: p.Memory}
 		if cores, ok := p.Cores(); ok {
 			use.Cores = &cores
-		}
-		if size, known := r.cfg.Size(key.stack, key.service); known {
-			use.Data = &size.Bytes
 		}
 		if all[key.stack] == nil {
 			all[key.stack] = map[string]Use{}
