@@ -143,6 +143,9 @@ func (a banning) line() string {
 
 func quote(text string) string { return fmt.Sprintf("%q", text) }
 
+// shellQuote returns a text as one word of a shell's command.
+func shellQuote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+
 // plain matches an argument that is one word, whatever it says.
 var plain = regexp.MustCompile(`^[A-Za-z0-9_.:@/+-]+$`)
 
@@ -361,11 +364,17 @@ func (s *Server) disableAccount(ctx context.Context, a disabling) (Stopped, erro
 		if st.Status == stack.Expired {
 			continue
 		}
-		if err := s.cfg.Host.Stop(ctx, st.ID, stoppedFor("its account is disabled: "+disabled.DisabledFor)); err != nil {
+		reason := "its account is disabled: " + disabled.DisabledFor
+		err := s.cfg.Host.Stop(ctx, st.ID, stoppedFor(reason))
+		switch {
+		case err == nil:
+			stopped.Stacks = append(stopped.Stacks, st.ID)
+		case errors.Is(err, store.ErrNotOwner):
+			errs = append(errs, fmt.Errorf("the account is disabled, but its stack %s is on node %s; run this there: berthd stacks stop %s --reason %s",
+				st.ID, s.nodeName(st), st.ID, shellQuote(reason)))
+		default:
 			errs = append(errs, fmt.Errorf("the account is disabled, but its stack %s was not stopped: %w", st.ID, err))
-			continue
 		}
-		stopped.Stacks = append(stopped.Stacks, st.ID)
 	}
 	return stopped, errors.Join(errs...)
 }

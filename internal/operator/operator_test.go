@@ -63,6 +63,7 @@ func newWorld(t *testing.T) *world {
 		Accounts: account.New(account.Config{Store: w.store}),
 		Usage:    func() map[string]map[string]usage.Use { return w.used },
 		Builds:   func() (running, waiting int) { return 1, 2 },
+		NodeName: func(string) string { return "two" },
 	})
 	l, err := Listen(w.dir)
 	require.NoError(t, err)
@@ -157,6 +158,15 @@ func TestStop_TellsTheOwnerWhy(t *testing.T) {
 	w.host.err = errors.New("the engine is away")
 	require.EqualError(t, w.client.DeleteStack(t.Context(), "stk_3"), "the engine is away")
 	require.Equal(t, []string{"stop stk_1: stopped by the operator of this host: mines coins", "delete stk_2", "delete stk_3"}, w.host.told)
+}
+
+func TestAccounts_DisablingSaysWhereStacksOfOtherNodesAreStopped(t *testing.T) {
+	w := newWorld(t)
+	mine := w.stack(w.account("ana@example.com").ID)
+	w.host.err = store.ErrNotOwner
+	_, err := w.client.DisableAccount(t.Context(), "ana@example.com", "it's spam", true)
+	require.EqualError(t, err, "the account is disabled, but its stack "+mine.ID+" is on node two; run this there: "+
+		"berthd stacks stop "+mine.ID+` --reason 'its account is disabled: it'\''s spam'`)
 }
 
 func TestAccounts_AreDisabledAndEnabled(t *testing.T) {
