@@ -26,9 +26,9 @@ func (h *Host) twin(t *testing.T, opts ...Option) *Host {
 	return next
 }
 
-// takes runs a restored server with the stacks of the lost one, and waits until it has brought
+// takesOver runs a restored server with the stacks of the lost one, and waits until it has brought
 // back those that are live.
-func (h *Host) takes(t *testing.T, stacks ...*Stack) {
+func (h *Host) takesOver(t *testing.T, stacks ...*Stack) {
 	t.Helper()
 	for _, st := range stacks {
 		h.adoptStack(st)
@@ -123,7 +123,7 @@ func TestBackup_IsRestoredOnAnotherEngine(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(next.dir, "mine")))
 	_, err = next.berthd(t, "", "restore", backup, "--passphrase-file", phrase)
 	require.NoError(t, err)
-	next.takes(t, all...)
+	next.takesOver(t, all...)
 
 	require.Equal(t, "the second site", next.get(t, site.url("web", "/")).body)
 	for st, text := range map[*Stack]string{plain: "in the volume", built: "beside a build"} {
@@ -208,7 +208,7 @@ func TestBackup_OfPlainFilesHasImages(t *testing.T) {
 	require.Empty(t, names, "a restore that was refused has written something")
 	_, err = next.berthd(t, "", "restore", dir, "--key", key)
 	require.NoError(t, err)
-	next.takes(t, built)
+	next.takesOver(t, built)
 	require.Equal(t, "beside a build", next.file(t, built, "web", "kept"))
 	require.Equal(t, builds, next.logs(t, built, "kind=build"))
 	require.Equal(t, image, next.inspect(t, built, "web").Image)
@@ -230,7 +230,7 @@ func TestBackup_LeavesThePostgreSQLDatabaseOut(t *testing.T) {
 	_, err := next.berthd(t, "", "restore", backup, "--passphrase-file", phrase)
 	require.NoError(t, err)
 	require.NoFileExists(t, filepath.Join(next.dir, "berth.db"))
-	next.takes(t, st)
+	next.takesOver(t, st)
 	require.Equal(t, "in the volume", next.file(t, st, "web", "kept"))
 	next.remove(t, st)
 	next.stop(t)
