@@ -607,3 +607,23 @@ func TestDatabase_DumpsGoOutAndIn(t *testing.T) {
 	require.NotContains(t, h.eventTypes(t, st), "service.crashed")
 	require.Equal(t, "", h.inContainer(t, st, "cache", "ls -A /data | grep -v valkey || true"))
 }
+
+// A stack that was stopped since its database is too large has to get a smaller one.
+func TestDatabase_OfAFailedStackIsReplacedByADump(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	st := h.live(t, packed(t), manifest(packedManifest))
+	require.Equal(t, http.StatusOK, h.get(t, st.url("web", "/pg/kept")).status)
+	dump := h.getAs(t, st.ManageToken, dataPath(st, "db"))
+	require.Equal(t, http.StatusOK, dump.status, dump.body)
+	require.Equal(t, http.StatusOK, h.get(t, st.url("web", "/pg/later")).status)
+	_, err := h.berthd(t, "", "stacks", "stop", st.ID, "--reason", "too large")
+	require.NoError(t, err)
+
+	h.getAs(t, st.ManageToken, dataPath(st, "db")).refused(t, http.StatusConflict)
+	r := h.pushData(t, st, "db", st.ManageToken, []byte(dump.body))
+	require.Equal(t, http.StatusOK, r.status, r.body)
+	require.Equal(t, "failed", r.stack(t).Status)
+	h.redeploy(t, st, packed(t), manifest(packedManifest))
+	require.Equal(t, []string{"kept"}, of[[]string](t, h, st, "/pg-all"))
+}
