@@ -154,3 +154,25 @@ func TestWeb_TheEleventhFormInAMinuteWaits(t *testing.T) {
 	b.look("signin-too-many")
 	require.False(t, h.show(t, st, "").Claimed)
 }
+
+func TestWeb_ShowsQuotasAndAStackThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	h := start(t, easy, with("BERTH_ACCOUNT_STACKS", "5"), with("BERTH_SERVICE_MEMORY", "256MB"), with("BERTH_ACCOUNT_MEMORY", "2GB"),
+		with("BERTH_ACCOUNT_DISK", "1GB"), with("BERTH_STACK_DISK", "20MB"))
+	b := h.browser(t)
+	key := b.signUp(ana)
+	st := h.deployAs(t, key, program(t), manifest(programManifest))
+	r := h.runs(t, st, key, "head -c 21000000 /dev/urandom >$DATA_DIR/big", "1m")
+	require.Equal(t, http.StatusOK, r.status, r.body)
+	h.takes(t, st, 21e6, 22e6)
+	b.open("/dashboard/account")
+	b.sees("1 of 5")
+	b.sees("256 MB of 2 GB")
+	b.sees("21 MB of 1 GB")
+	b.look("account-quotas")
+	b.open(stackPath(st))
+	b.sees("This stack takes too much of the disk.")
+	b.look("stack-too-large")
+	b.press("Build fresh")
+	b.sees("so it takes no deploy")
+}

@@ -330,6 +330,6 @@ func TestWeb_AStackWithDatabasesItsDomainsVariablesAndSource(t *testing.T) {
 	_, err := h.berthd(t, "", "stacks", "stop", st.ID, "--reason", "it mines coins")
 	require.NoError(t, err)
 	b.open(stackPath(st) + "/data")
-	b.sees("The stack has failed. Its data can be replaced once it is live again.")
+	b.sees("The stack has failed. The next deploy begins with the new data.")
 	b.look("data-failed")
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/edge"
+	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/web"
 	"github.com/berth-host/berth/internal/wire"
 )
@@ -27,6 +28,8 @@ func (s *Server) openPages(key auth.Key) {
 		URLs:         s.urls(),
 		Key:          key,
 		NodeName:     s.nodeName(),
+		Quota:        s.quota(),
+		DiskLimit:    stack.DiskLimit(s.cfg.StackDisk),
 		CrashWindow:  s.cfg.Limits.CrashWindow,
 		Reference:    s.documents.Reference,
 		CallerHeader: wire.HeaderCallerIP,

@@ -29,8 +29,9 @@ func (d Disk) Total() int64 { return d.AllData() + d.Images + d.Files + d.Caches
 
 // String names the parts.
 func (d Disk) String() string {
-	return fmt.Sprintf("data %s, images %s, source %s, build caches %s",
-		megabytes(d.AllData()), megabytes(d.Images), megabytes(d.Files), megabytes(d.Caches))
+	const mega = 1e6
+	return fmt.Sprintf("data %.1f MB, images %.1f MB, source %.1f MB, build caches %.1f MB",
+		float64(d.AllData())/mega, float64(d.Images)/mega, float64(d.Files)/mega, float64(d.Caches)/mega)
 }
 
 // DiskLimit is how many bytes a stack may take on the disk; 0 for no limit (docs/api.md, "Disk

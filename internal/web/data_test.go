@@ -107,3 +107,22 @@ func TestStackPage_OffersANewerImageOfADatabase(t *testing.T) {
 	require.Equal(t, 1, strings.Count(b.get("/dashboard/stacks/"+id).body, offer))
 	require.NotContains(t, b.get("/dashboard").body, offer)
 }
+
+func TestStack_SaysThatItTakesTooMuchOfTheDisk(t *testing.T) {
+	e := newEnv(t, func(c *Config) {
+		c.Quota = stack.Quota{Stacks: 3, Disk: 2e9}
+		c.DiskLimit = 10e6
+	})
+	b := e.signedUp(ana)
+	id := e.owned(b, "guestbook")
+	require.NotContains(t, b.get("/dashboard/stacks/"+id).body, "too much of the disk")
+	require.NoError(t, e.store.SetDisk(t.Context(), id, stack.Disk{At: stack.Now(), Images: 11e6}, ""))
+	body := b.get("/dashboard/stacks/" + id).body
+	require.Contains(t, body, "This stack takes too much of the disk.")
+	require.Contains(t, body, "the stack takes 11 MB of the disk (data 0.0 MB, images 11.0 MB, source 0.0 MB, build caches 0.0 MB) and may take 10 MB")
+
+	body = b.get("/dashboard/account").body
+	require.Contains(t, body, "<dt>Stacks</dt><dd>1 of 3</dd>")
+	require.Contains(t, body, "<dt>Disk space</dt><dd>11 MB of 2 GB</dd>")
+	require.NotContains(t, body, "<dt>Memory</dt>")
+}

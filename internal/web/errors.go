@@ -74,6 +74,7 @@ var headings = map[int]string{
 	fiber.StatusUnprocessableEntity:   "Not accepted",
 	fiber.StatusTooManyRequests:       "Too many requests",
 	fiber.StatusServiceUnavailable:    "Temporarily unavailable",
+	fiber.StatusInsufficientStorage:   "No room",
 }
 
 // routerFailure returns the words for a refusal by Fiber or by a form's check.

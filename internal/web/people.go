@@ -164,8 +164,39 @@ func (w *pages) showAccount(c *fiber.Ctx, s store.Session, code int, fault strin
 	if err != nil {
 		return fmt.Errorf("read the sessions: %w", err)
 	}
+	quotas, err := w.showQuotas(s.Account.ID)
+	if err != nil {
+		return err
+	}
 	p := w.newPage(c, s, "Account", "middle", "account")
-	return w.render(c, code, accountPage(p, s.Account, account.MaskedKey(s.Account), sessions, s.ID, fault))
+	return w.render(c, code, accountPage(p, s.Account, account.MaskedKey(s.Account), quotas, sessions, s.ID, fault))
+}
+
+// quotaView is a quota of an account, in words.
+type quotaView struct{ Name, Used, Allowed string }
+
+// showQuotas returns the quotas that the operator has set.
+func (w *pages) showQuotas(accountID string) (views []quotaView, err error) {
+	q := w.cfg.Quota
+	if q.Stacks == 0 && q.Memory == 0 && q.Disk == 0 {
+		return nil, nil
+	}
+	has, err := w.cfg.Store.Holdings(w.server.Context(), accountID)
+	if err != nil {
+		return nil, fmt.Errorf("read what the account has: %w", err)
+	}
+	size := func(bytes int64) string { return inBytes(float64(bytes)) }
+	used := q.Sum(has)
+	if q.Stacks > 0 {
+		views = append(views, quotaView{"Stacks", strconv.Itoa(used.Stacks), strconv.Itoa(q.Stacks)})
+	}
+	if q.Memory > 0 {
+		views = append(views, quotaView{"Memory", size(used.Memory), size(q.Memory)})
+	}
+	if q.Disk > 0 {
+		views = append(views, quotaView{"Disk space", size(used.Disk), size(q.Disk)})
+	}
+	return views, nil
 }
 
 // entryPage is the page of sign-in or sign-up.

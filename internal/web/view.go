@@ -44,6 +44,7 @@ type stackView struct {
 	Stack    *stack.Stack
 	Services []serviceView
 	Age      string // how long the current status lasts; "" for no limit
+	TooLarge string // how much more of the disk than it may the stack takes; "" if it does not
 	Left     []dataLeft
 	Lately   latelyView
 }
@@ -117,6 +118,9 @@ func (w *pages) showStack(s *stack.Stack) stackView {
 			Speaks:  speaks(&svc.Spec),
 			Paths:   showPaths(svc.Spec.Paths),
 		}
+	}
+	if s.Status != stack.Expired && w.cfg.DiskLimit.IsOver(s.Disk) {
+		v.TooLarge = w.cfg.DiskLimit.Tell(s.Disk)
 	}
 	return v
 }
@@ -203,7 +207,8 @@ func (v stackView) hasData() bool {
 // canTransfer reports whether data may be downloaded and replaced now.
 func (v stackView) canTransfer() bool { return v.Stack.Status == stack.Live && v.Stack.Deploying == 0 }
 
-// canSalvage reports whether the files of a stack may be downloaded although it serves nothing.
+// canSalvage reports whether the files of a stack may be downloaded, and data replaced, although
+// it serves nothing.
 func (v stackView) canSalvage() bool {
 	return v.Stack.Status == stack.Failed && v.Stack.Deploying == 0
 }

@@ -109,6 +109,9 @@ type Config struct {
 
 	NodeName func(id string) string // of a node of the cluster; nil on one machine
 
+	Quota     stack.Quota // of each account
+	DiskLimit stack.DiskLimit
+
 	CrashWindow time.Duration // over which crashes are counted
 
 	Reference docs.Reference // of the API, shown at /docs
