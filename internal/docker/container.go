@@ -209,6 +209,7 @@ const (
 	notPaused     = "is not paused"
 	pausedNow     = "is paused"
 	notRunning    = "is not running"
+	notFrozen     = "unable to freeze"
 )
 
 // Remove implements engine.Driver. Anonymous volumes go with the container. It also waits for

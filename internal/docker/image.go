@@ -66,14 +66,14 @@ func (d *Driver) Tag(ctx context.Context, source, ref string) error {
 	})
 }
 
-// Commit implements engine.Driver. The container is paused before its files are counted, so
+// Commit implements engine.Driver. Nothing runs in the container when its files are counted, so
 // that a process that a command has left running can neither add a hole to a file after that
 // nor cut off one that the engine reads.
 func (d *Driver) Commit(ctx context.Context, id, ref string, key engine.Key, config engine.ImageConfig) error {
 	own := &container.Config{
 		Labels: d.labels(key), Env: config.Env, User: config.User, WorkingDir: config.Dir,
 	}
-	if err := d.Pause(ctx, id); err != nil && !errors.Is(err, engine.ErrNotRunning) {
+	if err := d.quieten(ctx, id); err != nil {
 		return err
 	}
 	done, err := d.reserve(ctx, id, config.Floor)
@@ -82,6 +82,22 @@ func (d *Driver) Commit(ctx context.Context, id, ref string, key engine.Key, con
 	}
 	defer done()
 	return d.commit(ctx, id, ref, own)
+}
+
+// quieten keeps everything in a container from running for good: it is paused, which is quicker,
+// or killed if the kernel does not freeze it, as where the machine has too much to do.
+func (d *Driver) quieten(ctx context.Context, id string) error {
+	err := d.Pause(ctx, id)
+	switch {
+	case err == nil, errors.Is(err, engine.ErrNotRunning):
+		return nil
+	case !strings.Contains(err.Error(), notFrozen):
+		return err
+	}
+	now := 0 // seconds until the kill
+	return retryLong(ctx, func() error {
+		return wrap(d.api.ContainerStop(ctx, id, container.StopOptions{Timeout: &now}), "kill container %s", id)
+	})
 }
 
 // commit makes an image of a container's file system, without its volumes. What config

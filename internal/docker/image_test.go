@@ -60,8 +60,12 @@ func TestCommit_KeepsFilesAndOverridesTheConfiguration(t *testing.T) {
 // add a hole once the holes are counted.
 func TestCommit_CountsWhileTheContainerIsPaused(t *testing.T) {
 	var asked []string
+	freezes := true
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch _, what, _ := strings.Cut(r.URL.Path, "/containers/"); {
+		case what == "id/pause" && !freezes:
+			w.WriteHeader(http.StatusInternalServerError)
+			io.WriteString(w, `{"message": "Cannot pause container id: OCI runtime pause failed: unable to freeze: unknown"}`) //nolint:errcheck // the test sees it
 		case strings.HasSuffix(r.URL.Path, "/ref/json"):
 			w.WriteHeader(http.StatusNotFound)
 		case what == "id/json":
@@ -89,6 +93,10 @@ func TestCommit_CountsWhileTheContainerIsPaused(t *testing.T) {
 	require.True(t, ok, err)
 	assert.EqualValues(t, 5, short.Need)
 	assert.Equal(t, []string{"id/pause", "size=1"}, asked, "it is refused before it begins")
+
+	asked, freezes = nil, false
+	require.NoError(t, d.Commit(t.Context(), "id", "ref", key, engine.ImageConfig{}))
+	assert.Equal(t, []string{"id/stop", "size=1", "commit"}, asked, "what does not freeze is killed")
 }
 
 // What others are promised counts, and nothing is kept back once a commit has ended.

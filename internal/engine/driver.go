@@ -278,7 +278,7 @@ type Builds interface {
 	Start(ctx context.Context, id string) error
 
 	// Commit makes an image of a service, with a reference, from a container's file
-	// system, without its volumes. A container that runs is paused first and stays so, even
+	// system, without its volumes. A container that runs is paused or killed first and stays so, even
 	// after an error, for the caller to remove. A *NoRoomError means that the image would
 	// leave less than the floor, with the snapshots and other images that are being made:
 	// the holes of files count, since it has them in full.
