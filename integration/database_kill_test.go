@@ -108,6 +108,12 @@ func (k *killed) request(t *testing.T, body io.Reader) *http.Request {
 // and one volume.
 func (k *killed) holds(t *testing.T, names ...string) {
 	t.Helper()
+	eventually(t, "nothing else is left", func() error { // until then it may be another process that answers
+		if n, all := k.volumes(t), k.containers(t); n != 1 || len(all) != 1 {
+			return fmt.Errorf("there are %d volumes and %q", n, all)
+		}
+		return nil
+	})
 	eventually(t, fmt.Sprintf("it has %q", names), func() error {
 		if r := k.h.get(t, k.st.url("web", k.path+"-all")); r.status != http.StatusOK {
 			return errors.New(r.String())
@@ -115,12 +121,6 @@ func (k *killed) holds(t *testing.T, names ...string) {
 		return nil
 	})
 	require.ElementsMatch(t, names, of[[]string](t, k.h, k.st, k.path+"-all"))
-	eventually(t, "nothing else is left", func() error {
-		if n, all := k.volumes(t), k.containers(t); n != 1 || len(all) != 1 {
-			return fmt.Errorf("there are %d volumes and %q", n, all)
-		}
-		return nil
-	})
 	require.Equal(t, "running", k.h.show(t, k.st, "").statuses()[k.service])
 }
 
