@@ -279,7 +279,7 @@ func TestBackup_GoesToTheStandardOutput(t *testing.T) {
 	require.Contains(t, out, "manifest.json")
 	require.Contains(t, out, "dir/stacks/"+st.hex()+"/backup/web.tar")
 	require.NotContains(t, out, "dir/key")
-	for _, args := range [][]string{{"backup"}, {"backup", "--dir", t.TempDir(), "x"}, {"backup", t.TempDir()}, {"backup", "x", "--recipient", "me"}, {"restore", "-"}, {"restore", "nowhere"}} {
+	for _, args := range [][]string{{"backup"}, {"backup", "--dir", t.TempDir(), "x"}, {"backup", t.TempDir()}, {"backup", filepath.Join(h.dir, "b")}, {"backup", "--dir", filepath.Join(h.dir, "b", "c")}, {"backup", "/nowhere/b"}, {"backup", "x", "--recipient", "me"}, {"restore", "-"}, {"restore", "nowhere"}, {"restore", "/dev/null"}} {
 		_, err := h.berthd(t, "", args...)
 		require.Error(t, err, "%v", args)
 		require.Equal(t, 1, strings.Count(err.Error()+"\n", "\n"), err.Error())

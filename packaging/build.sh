@@ -21,7 +21,7 @@ build() { # ARCH FOLDER LDFLAGS COMMAND…
 	arch=$1 folder=$2 flags=$3
 	shift 3
 	mkdir -p "$folder"
-	CGO_ENABLED=0 GOOS=linux GOARCH=$arch go build -trimpath -ldflags "-s -w -X main.packaged=$VERSION -X github.com/berth-host/berth/internal/cli.packaged=$VERSION $flags" -o "$folder/" "$@"
+	CGO_ENABLED=0 GOOS=linux GOARCH=$arch go build -trimpath -ldflags "-s -w -X main.packaged=$VERSION -X github.com/berth-host/berth/internal/server.packaged=$VERSION -X github.com/berth-host/berth/internal/cli.packaged=$VERSION $flags" -o "$folder/" "$@"
 }
 
 rm -rf "$stage"

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -46,6 +47,13 @@ func makeBackup(cmd *cobra.Command, config server.Config, args []string) error {
 	case dir != "" && (len(names) > 0 || phraseFile != ""):
 		return errors.New("--dir writes plain files, for a program that encrypts what it keeps; leave out --recipient and --passphrase-file")
 	}
+	target := dir
+	if target == "" {
+		target = args[0]
+	}
+	if target != "-" && isWithin(target, config.DataDir) {
+		return fmt.Errorf("%s is in the data directory, and the backup would have itself; name a place outside %s", target, config.DataDir)
+	}
 	recipients, err := backup.Recipients(names, phraseFile)
 	if err != nil {
 		return err
@@ -69,6 +77,29 @@ func makeBackup(cmd *cobra.Command, config server.Config, args []string) error {
 		return err
 	}
 	return b.report(config, m, time.Since(begun))
+}
+
+// isWithin reports whether a path is in a folder, whatever links lead there. What is not there
+// yet is where its folder is.
+func isWithin(path, folder string) bool {
+	within, err := os.Stat(folder)
+	path, abs := filepath.Abs(path)
+	if err != nil || abs != nil {
+		return false
+	}
+	for {
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			path = real
+		}
+		if info, err := os.Stat(path); err == nil && os.SameFile(info, within) {
+			return true
+		}
+		up := filepath.Dir(path)
+		if up == path {
+			return false
+		}
+		path = up
+	}
 }
 
 // backupTo is where a backup is written.
@@ -116,6 +147,9 @@ func (b *backupTo) file(name string) (m *backup.Manifest, err error) {
 	if info, err := os.Stat(name); err == nil && info.IsDir() {
 		return nil, fmt.Errorf("%s is a folder; name it by --dir, or name a file", name)
 	}
+	if _, err := os.Stat(filepath.Dir(name)); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("there is no folder %s; make it first", filepath.Dir(name))
+	}
 	file, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*.part") // with mode 0600
 	if err != nil {
 		return nil, err
@@ -140,7 +174,7 @@ func (b *backupTo) report(config server.Config, m *backup.Manifest, took time.Du
 		fmt.Fprintf(talk, "Copied while its service ran, so that its files may be of different moments: %s\n", name)
 	}
 	if !b.what.Secrets {
-		fmt.Fprintf(talk, "The installation's key is not in it. Keep a copy of %s apart from it: a restore needs both.\n", config.KeyPath())
+		fmt.Fprintf(talk, "The installation's key is not in it. Keep a copy of %s apart from it: a restore needs both.\nCertificates that an authority issued are not in it either, and are ordered again.\n", config.KeyPath())
 	}
 	if !server.HasDatabase(m) {
 		fmt.Fprintln(talk, "The database is not in it: back it up with pg_dump.")
@@ -185,6 +219,6 @@ func restoreBackup(cmd *cobra.Command, config server.Config, args []string) erro
 	if !server.HasDatabase(m) {
 		fmt.Fprintln(talk, "Its database is not in it: restore that with pg_restore before you start berthd.")
 	}
-	fmt.Fprintln(talk, "Start berthd with the settings of before; it brings the stacks back.")
+	fmt.Fprintln(talk, "Start berthd with the settings of before (systemctl enable --now berthd); it brings the stacks back.")
 	return nil
 }

@@ -46,7 +46,7 @@ func version() string {
 func manual() []manpage.Section {
 	return []manpage.Section{
 		{Title: "Environment", Text: "Every option that begins a setting can also be set as an environment variable: --listen is BERTH_LISTEN. Options take precedence. DOCKER_HOST is the address of the Docker engine, which must run on this machine."},
-		{Title: "Files", Text: "/etc/berth/berthd.env contains the settings of the service and of all commands of the installed package. /var/lib/berth is its data directory; back up both."},
+		{Title: "Files", Text: "/etc/berth/berthd.env contains the settings of the service and of all commands of the installed package. /var/lib/berth is its data directory; the data of services is in the engine's volumes. Back all of it up with berthd backup, and copy /etc/berth."},
 		{Title: "Signals", Text: "SIGTERM and SIGINT end the server after the open requests, within BERTH_DRAIN. Deployed services keep running, and the next server takes them over. SIGHUP has a new process of the program take the place of this one once its jobs have ended, within BERTH_RELOAD_WAIT, without losing a request; it is refused in the first process of a container."},
 		{Title: "See also", Text: "berth(1), systemctl(1), journalctl(1)"},
 	}

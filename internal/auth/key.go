@@ -73,7 +73,7 @@ func readKey(path string) (key Key, err error) {
 		return Key{}, fmt.Errorf("read the key file: %w", err)
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return Key{}, fmt.Errorf("the key file %s is open to other users (mode %04o); run chmod 600 on it and start again", path, mode)
+		return Key{}, fmt.Errorf("the key file %s is open to other users (mode %04o); run chmod 600 on it and try again", path, mode)
 	}
 	if !info.Mode().IsRegular() || info.Size() != keySize {
 		return Key{}, fmt.Errorf("the key file %s is not a file of %d bytes; restore the one that this data directory was created with", path, keySize)

@@ -1,6 +1,7 @@
 package builder
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"os/exec"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -113,16 +115,38 @@ func (b *Builder) importDebian(ctx context.Context, log io.Writer) error {
 	script.Stdin = bytes.NewReader(images.DebianScript())
 	script.Stderr = log
 	script.WaitDelay = time.Second // for what the script started, once it is stopped
-	files, err := script.StdoutPipe()
+	out, err := script.StdoutPipe()
 	if err != nil {
 		return fmt.Errorf("make %s: %w", images.Debian, err)
 	}
 	if err := script.Start(); err != nil {
 		return fmt.Errorf("make %s: %w", images.Debian, err)
 	}
-	err = b.cfg.Engine.Import(ctx, images.Debian, files, []string{`CMD ["bash"]`})
-	if err := errors.Join(err, script.Wait()); err != nil {
+	files := &scriptOutput{from: bufio.NewReader(out), wait: sync.OnceValue(script.Wait)}
+	// Not even begun if the script fails first: the engine makes an empty image of nothing.
+	if _, err = files.from.Peek(1); err == nil {
+		err = b.cfg.Engine.Import(ctx, images.Debian, files, []string{`CMD ["bash"]`})
+	} else if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	if err := errors.Join(err, files.wait()); err != nil {
 		return fmt.Errorf("make %s: %w", images.Debian, err)
 	}
 	return nil
+}
+
+// scriptOutput is the output of a script, which ends with an error if the script fails.
+type scriptOutput struct {
+	from *bufio.Reader
+	wait func() error
+}
+
+func (o *scriptOutput) Read(p []byte) (int, error) {
+	n, err := o.from.Read(p)
+	if errors.Is(err, io.EOF) {
+		if failed := o.wait(); failed != nil {
+			err = failed
+		}
+	}
+	return n, err
 }

@@ -7,12 +7,16 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/berth-host/berth/images"
 	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/engine/enginetest"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/runtimes"
 )
@@ -61,5 +65,26 @@ func TestBases_CarryTheLabelThatPruningSpares(t *testing.T) {
 	}
 	if labels["berth.instance"] != "shared" {
 		t.Errorf("the labels are %v", labels)
+	}
+}
+
+// A script that fails leaves no image, of which every later build would be made.
+func TestEnsureDebian_MakesNoImageIfTheScriptFails(t *testing.T) {
+	sh, err := exec.LookPath("sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	if err := os.Symlink(sh, filepath.Join(bin, "sh")); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin) // nothing else that the script needs is there
+	driver := enginetest.New(nil).Driver(enginetest.Options{})
+	b := New(Config{Engine: driver})
+	if _, err := b.EnsureDebian(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), "exit status") {
+		t.Errorf("the error is %v", err)
+	}
+	if there, err := driver.HasImage(t.Context(), images.Debian); err != nil || there {
+		t.Errorf("there is an image: %v, %v", there, err)
 	}
 }

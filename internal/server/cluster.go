@@ -229,8 +229,14 @@ func (s *Server) holder() (string, error) {
 	return fmt.Sprintf("%d:%d", at.Dev, at.Ino), nil
 }
 
-// version returns the version of this program, as the Go tools recorded it.
+// packaged is the version of the package that the program is of; the linker sets it.
+var packaged string
+
+// version returns the version of this program: of its package, or as the Go tools recorded it.
 func version() string {
+	if packaged != "" {
+		return packaged
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"

@@ -32,6 +32,9 @@ func Restore(ctx context.Context, cfg Config, what Restoring) (*backup.Manifest,
 	if err := s.locate(); err != nil {
 		return nil, err
 	}
+	if s.dir().IsLocked() {
+		return nil, fmt.Errorf("a berthd runs on %s; stop it (systemctl stop berthd), and restore into an empty data directory", s.cfg.DataDir)
+	}
 	if err := s.checkRestorable(); err != nil {
 		return nil, err
 	}

@@ -80,7 +80,7 @@ func (s *Server) Run(ctx context.Context) error {
 		s.others.serve(failed)
 	}
 	s.startDomains()
-	s.log.Info("serving", "url", s.cfg.BaseURL.String(), "address", s.listener.Addr().String())
+	s.log.Info("serving", "url", s.cfg.BaseURL.String(), "address", s.listener.Addr().String(), "version", version())
 	s.manager.ready(s.status(), s.answers)
 	s.serveRelayed(failed)
 	next, err := s.untilEnd(ctx, failed)
