@@ -3,14 +3,15 @@ package datadir
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // BackedUp is the data of a service as a backup had it. It is a file that takes the place of a
-// snapshot until the data is in a volume again.
+// snapshot until the data is in a volume again: while it is there, a volume has a part of the
+// data at most.
 type BackedUp struct {
 	Path string
 	Dump bool // a database's dump, and not what engine.Driver.ReadData wrote
@@ -27,8 +28,12 @@ func (d Dir) BackedUpPath(id, service string, dump bool) string {
 
 const backupFolder = "backup"
 
-// IsBackedUp reports whether a path is of a folder that BackedUpPath returns paths in.
-func IsBackedUp(path string) bool { return filepath.Base(filepath.Dir(path)) == backupFolder }
+// IsBackedUp reports whether a path, relative to the data directory, is of a folder that
+// BackedUpPath returns paths in, or of a file there.
+func IsBackedUp(path string) bool {
+	parts := strings.Split(path, "/")
+	return len(parts) > 2 && parts[0] == "stacks" && parts[2] == backupFolder
+}
 
 // BackedUp returns the data of a service that a backup had and no volume has had since; nil if
 // there is none.
@@ -46,8 +51,24 @@ func (d Dir) BackedUp(id, service string) (*BackedUp, error) {
 	return nil, nil
 }
 
+// AllBackedUp returns what BackedUp returns of all services of a stack, by their names.
+func (d Dir) AllBackedUp(id string) (map[string]*BackedUp, error) {
+	all := map[string]*BackedUp{}
+	for _, path := range d.find(id, backupFolder+"/*") {
+		service := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
+		from, err := d.BackedUp(id, service)
+		if err != nil {
+			return nil, err
+		}
+		if from != nil {
+			all[service] = from
+		}
+	}
+	return all, nil
+}
+
 // Open opens the file for reading.
-func (b *BackedUp) Open() (io.ReadCloser, error) { return os.Open(b.Path) }
+func (b *BackedUp) Open() (*os.File, error) { return os.Open(b.Path) }
 
 // Remove removes the file, once a volume has what is in it.
 func (b *BackedUp) Remove() error {

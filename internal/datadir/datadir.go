@@ -62,14 +62,14 @@ func (d Dir) Metrics() string { return filepath.Join(string(d), "metrics.db") }
 // Certificates returns the folder of the certificates that an authority issued.
 func (d Dir) Certificates() string { return filepath.Join(string(d), "acme") }
 
-// Uploads returns the folder of what is there for a moment.
-func (d Dir) Uploads() string { return filepath.Join(string(d), "uploads") }
+func (d Dir) uploads() string { return filepath.Join(string(d), "uploads") }
 
-func (d Dir) stacks() string { return filepath.Join(string(d), "stacks") }
+// StacksFolder returns the folder of the files of all stacks.
+func (d Dir) StacksFolder() string { return filepath.Join(string(d), "stacks") }
 
 // Stack returns the folder of a stack's files.
 func (d Dir) Stack(id string) string {
-	return filepath.Join(d.stacks(), stackid.Hex(id))
+	return filepath.Join(d.StacksFolder(), stackid.Hex(id))
 }
 
 func (d Dir) sources(id string) string { return filepath.Join(d.Stack(id), "sources") }
@@ -143,7 +143,7 @@ func (d Dir) find(id, pattern string) []string {
 
 // Stacks returns the ids of the stacks that have files.
 func (d Dir) Stacks() ([]string, error) {
-	entries, err := os.ReadDir(d.stacks())
+	entries, err := os.ReadDir(d.StacksFolder())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list the stacks' files: %w", err)
 	}
@@ -181,15 +181,15 @@ func (d Dir) RemoveFolders(folders ...string) error {
 }
 
 // RemoveUploads removes the folders of all uploads.
-func (d Dir) RemoveUploads() error { return os.RemoveAll(d.Uploads()) }
+func (d Dir) RemoveUploads() error { return os.RemoveAll(d.uploads()) }
 
 // TempDir creates a folder for one upload, on the disk of the stacks. The caller
 // removes it.
 func (d Dir) TempDir() (string, error) {
-	if err := os.MkdirAll(d.Uploads(), 0o700); err != nil {
+	if err := os.MkdirAll(d.uploads(), 0o700); err != nil {
 		return "", fmt.Errorf("make a folder for the upload: %w", err)
 	}
-	dir, err := os.MkdirTemp(d.Uploads(), "")
+	dir, err := os.MkdirTemp(d.uploads(), "")
 	if err != nil {
 		return "", fmt.Errorf("make a folder for the upload: %w", err)
 	}
@@ -199,10 +199,10 @@ func (d Dir) TempDir() (string, error) {
 // TempFile creates a file without a name, on the disk of the stacks. It goes when the caller
 // closes it.
 func (d Dir) TempFile() (*os.File, error) {
-	if err := os.MkdirAll(d.Uploads(), 0o700); err != nil {
+	if err := os.MkdirAll(d.uploads(), 0o700); err != nil {
 		return nil, fmt.Errorf("make a temporary file: %w", err)
 	}
-	f, err := os.CreateTemp(d.Uploads(), "")
+	f, err := os.CreateTemp(d.uploads(), "")
 	if err != nil {
 		return nil, fmt.Errorf("make a temporary file: %w", err)
 	}

@@ -78,6 +78,10 @@ func (c *Client) post(ctx context.Context, path string, args any) (*http.Respons
 	return nil, errors.New(refused.Detail)
 }
 
+// trailerWithin is how many bytes the trailer of a backup may be away, at most, when its reader
+// finds that it is cut off.
+const trailerWithin = 1 << 20
+
 // BackUp calls read with a backup, as a tar that is not encrypted. If the server cannot end it,
 // the tar is cut off and the error says why.
 func (c *Client) BackUp(ctx context.Context, b Backup, read func(io.Reader) error) error {
@@ -89,7 +93,7 @@ func (c *Client) BackUp(ctx context.Context, b Backup, read func(io.Reader) erro
 	if err = read(res.Body); err == nil {
 		return nil
 	}
-	_, _ = io.Copy(io.Discard, res.Body) // the trailer comes after it
+	_, _ = io.CopyN(io.Discard, res.Body, trailerWithin) // it is not waited for if reading failed here
 	if why := res.Trailer.Get(backupError); why != "" {
 		return errors.New(why)
 	}

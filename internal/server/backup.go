@@ -34,7 +34,7 @@ func HasDatabase(m *backup.Manifest) bool {
 // written to while it was copied.
 func MovingData(m *backup.Manifest) (names []string) {
 	for _, name := range m.Moving {
-		if datadir.IsBackedUp(name) {
+		if datadir.IsBackedUp(strings.TrimPrefix(name, backupDir+"/")) {
 			names = append(names, name)
 		}
 	}
@@ -64,7 +64,7 @@ func (s *Server) backUp(ctx context.Context, what operator.Backup, w io.Writer) 
 	defer os.RemoveAll(temp)
 	defer s.supervisor.HoldFiles()()
 	m := backup.Manifest{At: stack.Now(), Version: version(), Instance: instance, Key: key.Fingerprint()}
-	r := &backupRun{server: s, what: what, archive: backup.NewArchive(w, m), added: map[string]bool{}}
+	r := &backupRun{server: s, what: what, archive: backup.NewArchive(w, m)}
 	if s.databaseFile == "" { // PostgreSQL has a copy of its own made
 		stacks, err := s.store.Kept(ctx, s.node())
 		if err != nil {
@@ -83,7 +83,6 @@ type backupRun struct {
 	server  *Server
 	what    operator.Backup
 	archive *backup.Archive
-	added   map[string]bool // names in the data directory
 }
 
 // withCopy writes a backup with a copy of the database, which is made at a path. Stacks that are
@@ -146,7 +145,6 @@ func (r *backupRun) addData(ctx context.Context, st *stack.Stack) error {
 		if err != nil {
 			return err
 		}
-		r.added[name] = true
 		e := backup.Entry{Name: path.Join(backupDir, name), Mode: 0o600, ModTime: stack.Now(), Size: d.Size}
 		return r.archive.Add(e, d.Content, func() bool { return d.Moving })
 	})
@@ -185,22 +183,20 @@ func (r *backupRun) addTree() error {
 	return backup.AddTree(r.archive, root, backupDir, r.skips)
 }
 
-// skips reports whether a name in the data directory is left out.
+// skips reports whether a name in the data directory is left out: all but what a restored server
+// needs, and what is written elsewhere.
 func (r *backupRun) skips(name string) bool {
 	dir := r.server.dir()
-	path := filepath.Join(string(dir), name)
-	for _, database := range []string{dir.Database(), dir.Metrics(), r.server.databaseFile} {
-		if rest, ok := strings.CutPrefix(path, database); ok && database != "" && (rest == "" || rest[0] == '-') {
-			return true
-		}
-	}
-	switch path {
-	case dir.Lock(), dir.Key(), dir.Takeable(), dir.Uploads():
-		return true
+	top, _, _ := strings.Cut(name, "/")
+	switch filepath.Join(string(dir), top) {
+	case dir.Instance(), dir.Postgres():
+		return false
 	case dir.Certificates():
 		return !r.what.Secrets
+	case dir.StacksFolder():
+		return datadir.IsBackedUp(name)
 	}
-	return r.added[name]
+	return true
 }
 
 // addFile writes a file under a name in the data directory.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"maps"
 	"slices"
 	"sync"
@@ -46,7 +47,7 @@ func (s *Supervisor) BackUpData(ctx context.Context, id string, put func(Service
 	}
 	ctx, cancel := endsWith(ctx, r.ctx)
 	defer cancel()
-	b := &dataBackup{runner: r, put: put, missing: map[string]error{}}
+	b := &dataBackup{runner: r, put: put, pending: map[string]bool{}, missing: map[string]error{}}
 	err = b.take(ctx)
 	if isDeleted(err) || r.ctx.Err() != nil && s.ctx.Err() == nil {
 		return nil, nil
@@ -58,6 +59,7 @@ func (s *Supervisor) BackUpData(ctx context.Context, id string, put func(Service
 type dataBackup struct {
 	runner  *runner
 	put     func(ServiceData) error
+	pending map[string]bool // services whose data was put from the file of an earlier backup
 	missing map[string]error
 }
 
@@ -95,15 +97,21 @@ func (b *dataBackup) begin(ctx context.Context) (*dataCopy, error) {
 	if err != nil {
 		return nil, err
 	}
-	there, err := r.inventory(ctx)
+	c := &dataCopy{runner: r, gen: r.serving(), st: st, helpers: map[string]string{}}
+	if c.image, err = r.sup.helperImage(ctx, st); err != nil { // it may take minutes to build
+		return nil, err
+	}
+	if err := b.putPending(); err != nil {
+		return nil, err
+	}
+	there, err := r.inventory(ctx) // after these files: what they had may be in volumes by now
 	if err != nil {
 		return nil, err
 	}
-	c := &dataCopy{runner: r, gen: r.serving(), st: st, helpers: map[string]string{}}
-	if c.image, err = r.sup.helperImage(ctx, st); err != nil {
-		return nil, err
-	}
 	for _, service := range servicesWithData(st, there) {
+		if b.pending[service] {
+			continue
+		}
 		dumped, err := b.dump(ctx, service)
 		if err != nil {
 			return nil, err
@@ -113,6 +121,29 @@ func (b *dataBackup) begin(ctx context.Context) (*dataCopy, error) {
 		}
 	}
 	return c, nil
+}
+
+// putPending puts data of an earlier backup that no volume has again yet.
+func (b *dataBackup) putPending() error {
+	all, err := b.runner.cfg.Dir.AllBackedUp(b.runner.id)
+	if err != nil {
+		return err
+	}
+	for service, from := range all {
+		file, err := from.Open()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		b.pending[service] = true
+		err = b.putFile(ServiceData{Service: service, Dump: from.Dump}, file)
+		if err = errors.Join(err, file.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // dump puts the dump of a service that is a database and runs. It reports whether there is one:
@@ -160,6 +191,7 @@ func (b *dataBackup) putFile(d ServiceData, file tempFile) (err error) {
 // copyFiles puts the data of services whose files are copied.
 func (b *dataBackup) copyFiles(ctx context.Context, c *dataCopy) error {
 	r := b.runner
+	busy := b.isBusy(ctx, c.gen)
 	running := c.gen != nil && len(c.gen.allProcesses()) > 0
 	if running && len(c.next.Services) > 0 {
 		files, err := b.copyPaused(ctx, c)
@@ -168,16 +200,23 @@ func (b *dataBackup) copyFiles(ctx context.Context, c *dataCopy) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err == nil:
-			return b.putFiles(files)
+			return b.putFiles(files, busy || b.isBusy(ctx, c.gen))
 		}
 		r.log.Info("data of the stack not copied while it was paused; copying it while the stack runs", "error", err)
 	}
 	for _, service := range c.next.Services {
-		if err := b.copyOne(ctx, c, service, running); err != nil {
+		if err := b.copyOne(ctx, c, service, running || busy); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// isBusy reports whether a process that is not paused may write to the data: one of a job that
+// is under way, or of another generation than the one that is copied.
+func (b *dataBackup) isBusy(ctx context.Context, copied *generation) bool {
+	working, err := ask(ctx, b.runner, func(l *loop) bool { return l.job != nil && !l.job.yields })
+	return working || err != nil || b.runner.serving() != copied
 }
 
 func (b *dataBackup) copyPaused(ctx context.Context, c *dataCopy) (map[string]tempFile, error) {
@@ -190,9 +229,9 @@ func (b *dataBackup) copyPaused(ctx context.Context, c *dataCopy) (map[string]te
 	return c.copyPaused(ctx, backupPause)
 }
 
-func (b *dataBackup) putFiles(files map[string]tempFile) error {
+func (b *dataBackup) putFiles(files map[string]tempFile, moving bool) error {
 	for _, service := range slices.Sorted(maps.Keys(files)) {
-		if err := b.putFile(ServiceData{Service: service}, files[service]); err != nil {
+		if err := b.putFile(ServiceData{Service: service, Moving: moving}, files[service]); err != nil {
 			return err
 		}
 	}
@@ -212,7 +251,7 @@ func (b *dataBackup) copyOne(ctx context.Context, c *dataCopy, service string, m
 		}
 		if err == nil {
 			defer closeFiles(map[string]tempFile{service: file})
-			return b.putFile(ServiceData{Service: service, Moving: moving}, file)
+			return b.putFile(ServiceData{Service: service, Moving: moving || b.isBusy(ctx, c.gen)}, file)
 		}
 		r.log.Warn("data not read for a backup", "service", service, "error", err)
 	}

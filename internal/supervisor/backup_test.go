@@ -56,6 +56,29 @@ func TestBackUp_PausesForFiveSecondsAtMost(t *testing.T) {
 	}
 }
 
+// Data of an earlier backup that no volume has again is in the next one, too, and what a job may
+// write to meanwhile is marked.
+func TestBackUp_HasWhatIsNotRestoredYet(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st, texts := w.writer()
+		send(texts, "kept")
+		all, _ := w.backUp(st)
+		require.False(t, all["web"].Moving)
+		dropped := all["web"]
+		dropped.Service = "dropped"
+		path := w.keepFile(st, dropped)
+		w.program(st.ID, 2, silent) // it is not healthy for a minute
+		w.deploy(st.ID, service("web"))
+		time.Sleep(time.Second)
+		again, missing := w.backUp(st)
+		require.Empty(t, missing)
+		require.Equal(t, dropped.Size, again["dropped"].Size)
+		require.True(t, again["web"].Moving, "a deploy is under way")
+		require.FileExists(t, path)
+	}, long)
+}
+
 func TestBackUp_GoesOnWithoutWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(w *world) {

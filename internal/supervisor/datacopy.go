@@ -136,7 +136,7 @@ func (c *dataCopy) copyPaused(ctx context.Context, limit time.Duration) (files m
 	}
 	return files, c.gen.whilePaused(ctx, limit, func(ctx context.Context) error {
 		for service, f := range files {
-			if err := c.read(ctx, service, f); err != nil {
+			if err := c.read(ctx, service, c.runner.cfg.Admission.RoomWriter(f)); err != nil {
 				return err
 			}
 		}
