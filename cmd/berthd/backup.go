@@ -160,10 +160,19 @@ func (b *backupTo) file(name string) (m *backup.Manifest, err error) {
 	if err = errors.Join(err, file.Close()); err == nil {
 		err = os.Rename(file.Name(), name)
 	}
-	if err != nil {
-		return nil, errors.Join(err, os.Remove(file.Name()))
+	if err == nil {
+		return m, syncFolder(filepath.Dir(name))
 	}
-	return m, nil
+	return nil, errors.Join(err, os.Remove(file.Name()))
+}
+
+// syncFolder returns once the names in a folder are on the disk.
+func syncFolder(name string) error {
+	folder, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(folder.Sync(), folder.Close())
 }
 
 // report says what the backup has, and what it does not have.
