@@ -137,11 +137,6 @@ func (g *Generation) NeedsSource() bool {
 // Built reports whether the service can start without a build.
 func (s *Service) Built() bool { return s.Image != "" || s.Site != 0 }
 
-// Rebuilt notes how a service was built again from the same source: its image was gone.
-func (s *Service) Rebuilt(as *Service) {
-	s.Image, s.Copied, s.Installed, s.Fingerprint = as.Image, as.Copied, as.Installed, as.Fingerprint
-}
-
 // takenOver returns the service as a next generation takes it over: as it was built, and
 // not started yet.
 func (s Service) takenOver() Service {

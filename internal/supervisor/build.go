@@ -48,7 +48,7 @@ func (d *deployment) build(ctx context.Context) error {
 // first where there are any.
 func (d *deployment) buildService(ctx context.Context, s *stack.Service, beginNetwork func()) error {
 	g := d.gen
-	log, err := logfile.Create(g.cfg.Dir.Log(g.st.ID, s.Spec.Name, datadir.BuildLog), g.cfg.LogMax, "== the log is full: output before this line may be left out\n")
+	log, err := g.createBuildLog(s)
 	if err != nil {
 		return err
 	}
@@ -93,9 +93,19 @@ func (d *deployment) buildService(ctx context.Context, s *stack.Service, beginNe
 		d.replaces(s)
 	}
 	d.mu.Unlock()
-	s.Image, s.Copied, s.Installed = result.Image, result.Copied, result.Installed
-	s.Site, s.Linked, s.Fingerprint = result.Site, result.Linked, result.Fingerprint
+	takeBuild(s, result)
 	return d.syncSite(ctx, s)
+}
+
+// createBuildLog begins the log of a service's build, in place of that of the last one.
+func (g *generation) createBuildLog(s *stack.Service) (*logfile.File, error) {
+	return logfile.Create(g.cfg.Dir.Log(g.st.ID, s.Spec.Name, datadir.BuildLog), g.cfg.LogMax, "== the log is full: output before this line may be left out\n")
+}
+
+// takeBuild makes a service what a build has made of it.
+func takeBuild(s *stack.Service, made builder.Result) {
+	s.Image, s.Copied, s.Installed = made.Image, made.Copied, made.Installed
+	s.Site, s.Linked, s.Fingerprint = made.Site, made.Linked, made.Fingerprint
 }
 
 // recordBuilding records that the install and build of a service begin.
@@ -259,7 +269,7 @@ func (d *deployment) buildAgain(ctx context.Context, s *stack.Service) error {
 		return err
 	}
 	g.log.Info("image of a stack is gone; building it again", "service", s.Spec.Name)
-	log, err := logfile.Create(g.cfg.Dir.Log(g.st.ID, s.Spec.Name, datadir.BuildLog), g.cfg.LogMax, "== the log is full: output before this line may be left out\n")
+	log, err := g.createBuildLog(s)
 	if err != nil {
 		return err
 	}
@@ -280,14 +290,10 @@ func (d *deployment) buildAgain(ctx context.Context, s *stack.Service) error {
 		return err
 	}
 	d.cleanUps = append(d.cleanUps, cleanUp)
-	return d.recordAgain(ctx, s, result)
-}
-
-func (d *deployment) recordAgain(ctx context.Context, s *stack.Service, result builder.Result) error {
-	s.Image, s.Copied, s.Installed, s.Fingerprint = result.Image, result.Copied, result.Installed, result.Fingerprint
-	_, err := d.gen.runner.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
-		if st.Generation.Attempt == d.gen.made.Attempt {
-			st.Service(s.Spec.Name).Rebuilt(s)
+	takeBuild(s, result)
+	_, err = g.runner.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
+		if st.Generation.Attempt == g.made.Attempt {
+			takeBuild(st.Service(s.Spec.Name), result)
 		}
 		return nil, nil
 	})
