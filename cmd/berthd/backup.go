@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berth-host/berth/internal/backup"
+	"github.com/berth-host/berth/internal/disk"
 	"github.com/berth-host/berth/internal/operator"
 	"github.com/berth-host/berth/internal/server"
 )
@@ -161,18 +162,9 @@ func (b *backupTo) file(name string) (m *backup.Manifest, err error) {
 		err = os.Rename(file.Name(), name)
 	}
 	if err == nil {
-		return m, syncFolder(filepath.Dir(name))
+		return m, disk.Sync(filepath.Dir(name))
 	}
 	return nil, errors.Join(err, os.Remove(file.Name()))
-}
-
-// syncFolder returns once the names in a folder are on the disk.
-func syncFolder(name string) error {
-	folder, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(folder.Sync(), folder.Close())
 }
 
 // report says what the backup has, and what it does not have.

@@ -12,6 +12,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/berth-host/berth/internal/disk"
 )
 
 // keySize is the length of the installation's key in bytes.
@@ -28,8 +30,9 @@ func LoadKey(path string) (Key, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return key, err
 	}
-	if err := createKey(path); err != nil && !errors.Is(err, fs.ErrExist) {
-		return Key{}, fmt.Errorf("make the key file %s: %w", path, err)
+	rand.Read(key[:]) // never fails, see crypto/rand
+	if err := key.Write(path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return Key{}, err
 	}
 	return readKey(path)
 }
@@ -84,31 +87,28 @@ func readKey(path string) (key Key, err error) {
 	return key, nil
 }
 
-// createKey writes the key beside path and links it to path, which fails if path
-// exists: a crash never leaves half a key, and two processes never create two.
-func createKey(path string) error {
+// Write creates the file at path with the key in it, completely or not at all. If path exists,
+// the error is fs.ErrExist: of two processes that write a key, one does.
+func (k Key) Write(path string) error {
+	if err := k.write(path); err != nil {
+		return fmt.Errorf("make the key file %s: %w", path, err)
+	}
+	return nil
+}
+
+// write writes the key beside path and links it to path.
+func (k Key) write(path string) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".key-*")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(f.Name())
-	var key Key
-	rand.Read(key[:]) // never fails, see crypto/rand
-	_, err = f.Write(key[:])
+	_, err = f.Write(k[:])
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	if err := os.Link(f.Name(), path); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(path))
-}
-
-// syncDir makes the names in a directory survive a power cut.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return disk.Sync(filepath.Dir(path))
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/berth-host/berth/internal/disk"
 )
 
 // BackedUp is the data of a service as a backup had it. It is a file that takes the place of a
@@ -75,5 +77,5 @@ func (b *BackedUp) Remove() error {
 	if err := os.Remove(b.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return syncFile(filepath.Dir(b.Path))
+	return disk.Sync(filepath.Dir(b.Path))
 }

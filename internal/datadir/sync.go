@@ -3,14 +3,14 @@ package datadir
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/berth-host/berth/internal/disk"
 )
 
 // syncsAtOnce is how many files are synced in parallel: a file system combines the
@@ -29,7 +29,7 @@ func (d Dir) Sync(ctx context.Context, dir string) error {
 			return err
 		}
 		if entry.IsDir() || entry.Type().IsRegular() && isNew(entry, seen) {
-			group.Go(func() error { return syncFile(name) })
+			group.Go(func() error { return disk.Sync(name) })
 		}
 		return nil
 	})
@@ -43,7 +43,7 @@ func (d Dir) Sync(ctx context.Context, dir string) error {
 // but not what is in it.
 func (d Dir) SyncName(dir string) error {
 	for up := filepath.Dir(dir); up != string(d); up = filepath.Dir(up) {
-		if err := syncFile(up); err != nil {
+		if err := disk.Sync(up); err != nil {
 			return fmt.Errorf("sync %s: %w", up, err)
 		}
 	}
@@ -62,13 +62,4 @@ func isNew(d fs.DirEntry, seen map[uint64]bool) bool {
 		seen[file.Ino] = true
 	}
 	return !known
-}
-
-// syncFile returns once a file, or the names in a folder, are on the disk.
-func syncFile(name string) error {
-	f, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }

@@ -1,4 +1,5 @@
-// Package disk measures free disk space, and what folders take. It changes nothing on a disk.
+// Package disk measures free disk space, and what folders take, and waits until files are on the
+// disk. It changes nothing there.
 package disk
 
 import (
@@ -6,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"os"
 	"syscall"
 )
 
@@ -36,4 +38,13 @@ func Free(dir string) (Space, error) {
 		free.Inodes = Endless
 	}
 	return free, nil
+}
+
+// Sync returns once a file, or the names in a folder, would survive a power cut.
+func Sync(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/berth-host/berth/internal/disk"
 )
 
 // The listing is a text: a heading, the manifest, a line for each entry, and the hash of
@@ -57,7 +59,7 @@ const syncsAtOnce = 64
 func (s *Source) sync() error {
 	var group errgroup.Group
 	group.SetLimit(syncsAtOnce)
-	add := func(name string) { group.Go(func() error { return syncFile(name) }) }
+	add := func(name string) { group.Go(func() error { return disk.Sync(name) }) }
 	add(s.dir)
 	add(s.Tree())
 	for i := range s.entries {
@@ -69,14 +71,6 @@ func (s *Source) sync() error {
 		add(filepath.Join(s.Tree(), name))
 	}
 	return group.Wait()
-}
-
-func syncFile(name string) error {
-	f, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }
 
 // text returns the listing.
