@@ -214,6 +214,45 @@ func TestBackup_OfPlainFilesHasImages(t *testing.T) {
 	require.Equal(t, image, next.inspect(t, built, "web").Image)
 }
 
+// The key and the database go where the settings say, and a restore that was killed is begun
+// again.
+func TestRestore_PutsKeyAndDatabaseWhereTheyBelong(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	st := h.live(t, page("the site"), nil)
+	built := h.live(t, program(t), manifest(builtManifest))
+	phrase := withPassphrase(t, "correct horse")
+	backup := h.backedUp(t, "--passphrase-file", phrase, "--images")
+	h.kill(t)
+
+	away := t.TempDir()
+	e := startEngine(t, "")
+	database, key := filepath.Join(away, "state", "berth.db"), filepath.Join(away, "secrets", "key")
+	next := h.twin(t, on(e), with("BERTH_DATABASE_URL", "sqlite://"+database), with("BERTH_KEY_FILE", key))
+	for _, missing := range []string{"state", "secrets"} {
+		_, err := next.berthd(t, "", "restore", backup, "--passphrase-file", phrase)
+		require.ErrorContains(t, err, "there is no folder "+filepath.Join(away, missing))
+		require.NoError(t, os.Mkdir(filepath.Join(away, missing), 0o700))
+	}
+	_, err := next.berthd(t, "", "restore", backup, "--passphrase-file", phrase)
+	require.NoError(t, err)
+	_, err = next.berthd(t, "", "restore", backup, "--passphrase-file", phrase)
+	require.ErrorContains(t, err, "is not empty")
+	require.NoError(t, os.WriteFile(filepath.Join(next.dir, "restoring"), nil, 0o600)) // as if it had been killed
+	require.NoError(t, os.Remove(database))
+	require.Contains(t, next.refusesToStart(t), "was cut off")
+	_, err = next.berthd(t, "", "restore", backup, "--passphrase-file", phrase)
+	require.NoError(t, err)
+	require.Empty(t, leftBeside(t, database))
+	require.Empty(t, leftBeside(t, key))
+	for _, name := range []string{"key", "berth.db", "restoring"} {
+		require.NoFileExists(t, filepath.Join(next.dir, name))
+	}
+	next.takesOver(t, st, built)
+	require.Equal(t, "the site", next.get(t, st.url("web", "/")).body)
+	require.Equal(t, "hello from web", next.get(t, built.url("web", "/")).body)
+}
+
 // A database of PostgreSQL is backed up by its own program, and the rest goes with it.
 func TestBackup_LeavesThePostgreSQLDatabaseOut(t *testing.T) {
 	t.Parallel()

@@ -142,10 +142,12 @@ func readArchive(r io.Reader, each func(Entry, io.Reader) error) (*Manifest, err
 	m, err := readEntries(tar.NewReader(r), each)
 	if err == nil || errors.Is(err, tar.ErrHeader) || errors.Is(err, io.ErrUnexpectedEOF) {
 		_, rest := io.Copy(io.Discard, r)
-		if rest == nil && !seen.whole() {
+		switch {
+		case rest != nil:
+			err = rest
+		case !seen.whole():
 			return nil, errChanged
 		}
-		err = errors.Join(err, rest)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the backup: %w", err)
@@ -206,8 +208,11 @@ func endEntries(in *tar.Reader, read []Entry) (*Manifest, error) {
 		return nil, err
 	}
 	h, err := in.Next()
-	if err != nil || h.Name != sumName {
-		return nil, errors.Join(errChanged, err)
+	switch {
+	case errors.Is(err, io.EOF), err == nil && h.Name != sumName:
+		return nil, errChanged
+	case err != nil:
+		return nil, err
 	}
 	return m, nil
 }

@@ -17,6 +17,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -54,19 +55,44 @@ type Entry struct {
 // check refuses an entry that is not one of the three kinds, or leads out of the folder that it
 // is unpacked into.
 func (e Entry) check() error {
-	local := filepath.IsLocal(e.Name) && path.Clean(e.Name) == e.Name && e.Name != "."
-	if e.Mode.Type() == fs.ModeSymlink {
-		local = local && !path.IsAbs(e.Link) && filepath.IsLocal(path.Join(path.Dir(e.Name), e.Link))
-	}
 	switch {
-	case !local:
-		return fmt.Errorf("the entry %q leads out of the data directory", e.Name)
+	case !filepath.IsLocal(e.Name) || e.Name == ".":
+		return e.leadsOut()
+	case path.Clean(e.Name) != e.Name:
+		return fmt.Errorf("the entry %q does not have the shortest form of its name", e.Name)
 	case e.Name == manifestName, e.Name == sumName:
 		return fmt.Errorf("the entry %q has the name of the manifest", e.Name)
 	case !e.Mode.IsRegular() && !e.Mode.IsDir() && e.Mode.Type() != fs.ModeSymlink:
 		return fmt.Errorf("the entry %q is neither a file, a folder nor a link", e.Name)
 	}
-	return nil
+	return e.checkLink(e.Name)
+}
+
+// checkLink refuses a link that, under a name, leads out.
+func (e Entry) checkLink(name string) error {
+	if e.Mode.Type() != fs.ModeSymlink || !path.IsAbs(e.Link) && filepath.IsLocal(path.Join(path.Dir(name), e.Link)) {
+		return nil
+	}
+	return e.leadsOut()
+}
+
+func (e Entry) leadsOut() error {
+	return fmt.Errorf("the entry %q leads out of the data directory", e.Name)
+}
+
+// checkBelow refuses an entry that cannot be unpacked from a folder of the backup.
+func (e Entry) checkBelow(from string) error {
+	if e.Name == from && !e.Mode.IsDir() {
+		return fmt.Errorf("the entry %q is not a folder", e.Name)
+	}
+	name, ok := strings.CutPrefix(e.Name, from+"/")
+	if !ok {
+		return nil
+	}
+	if top, _, _ := strings.Cut(name, "/"); top == unfinished {
+		return fmt.Errorf("the entry %q has the name of the mark of a restore", e.Name)
+	}
+	return e.checkLink(name)
 }
 
 // same reports whether two entries say the same of a file.
@@ -100,7 +126,26 @@ func decode(text []byte) (*Manifest, error) {
 	if m.Format != format {
 		return nil, fmt.Errorf("the backup has format %d, and this berthd reads format %d; restore it with the berthd %s that made it", m.Format, format, m.Version)
 	}
-	return m, nil
+	return m, m.checkNames()
+}
+
+// checkNames refuses two entries of one name, and an entry below one that is not a folder.
+func (m *Manifest) checkNames() error {
+	isDir := map[string]bool{}
+	for _, e := range m.Entries {
+		if _, twice := isDir[e.Name]; twice {
+			return fmt.Errorf("%w: %s is in it twice", errListed, e.Name)
+		}
+		isDir[e.Name] = e.Mode.IsDir()
+	}
+	for name := range isDir {
+		for up := path.Dir(name); up != "."; up = path.Dir(up) {
+			if dir, there := isDir[up]; there && !dir {
+				return fmt.Errorf("%w: %s is below what is not a folder", errListed, name)
+			}
+		}
+	}
+	return nil
 }
 
 // Errors of a backup that is not as it was written.

@@ -3,7 +3,10 @@ package backup
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"io"
 	"io/fs"
 	"os"
@@ -50,17 +53,17 @@ func written(t *testing.T, text []byte, opens ...age.Identity) Source {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "backup")
 	require.NoError(t, os.WriteFile(path, text, 0o600))
-	return Source{Path: path, Identities: opens}
+	return Source{Path: path, Identities: opens, From: "dir"}
 }
 
 func requireRestored(t *testing.T, s Source) {
 	t.Helper()
-	m, err := s.Check()
+	m, err := s.Check(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, moment, m.At)
 	require.Equal(t, []string{"data/one/web.tar"}, m.Moving)
 	dir := filepath.Join(t.TempDir(), "restored")
-	require.NoError(t, s.Restore("dir", dir, ignore))
+	require.NoError(t, s.Restore(t.Context(), dir, &elsewhere{}))
 	for name, text := range contents {
 		below, ok := strings.CutPrefix(name, "dir/")
 		if !ok {
@@ -87,12 +90,12 @@ func requireRestored(t *testing.T, s Source) {
 // requireRefused checks that a restore of the backup fails and touches nothing.
 func requireRefused(t *testing.T, s Source, text string) {
 	t.Helper()
-	_, err := s.Check()
+	_, err := s.Check(t.Context())
 	require.ErrorContains(t, err, text)
 	require.NotContains(t, err.Error(), "\n")
 	dir := t.TempDir()
-	require.Error(t, s.Restore("dir", dir, ignore))
-	require.NoError(t, CheckEmpty(dir))
+	require.Error(t, s.Restore(t.Context(), dir, &elsewhere{}))
+	requireEmpty(t, dir)
 }
 
 func TestArchive_IsRestoredAsItWas(t *testing.T) { requireRestored(t, written(t, archived(t))) }
@@ -142,7 +145,7 @@ func TestCheck_RefusesAnArchiveThatWasNotEnded(t *testing.T) {
 func TestRestore_RefusesAFolderThatIsNotEmpty(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "mine"), nil, 0o600))
-	require.ErrorContains(t, written(t, archived(t)).Restore("dir", dir, ignore), "is not empty")
+	require.ErrorContains(t, written(t, archived(t)).Restore(t.Context(), dir, &elsewhere{}), "is not empty")
 	names, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, names, 1)
@@ -154,10 +157,10 @@ var outside = []Entry{
 	{Name: "../one", Mode: 0o600},
 	{Name: "/one", Mode: 0o600},
 	{Name: "dir/../../one", Mode: 0o600},
-	{Name: "dir/./one", Mode: 0o600},
 	{Name: "", Mode: 0o600},
 	{Name: "dir/link", Mode: fs.ModeSymlink, Link: "/etc/passwd"},
 	{Name: "dir/link", Mode: fs.ModeSymlink, Link: "../../etc"},
+	{Name: "dir/./one", Mode: 0o600},
 	{Name: "dir/pipe", Mode: fs.ModeNamedPipe},
 	{Name: manifestName, Mode: 0o600},
 }
@@ -169,14 +172,47 @@ func TestAdd_RefusesWhatLeadsOut(t *testing.T) {
 }
 
 func TestCheck_RefusesWhatLeadsOut(t *testing.T) {
-	for _, e := range outside[:7] {
-		var out bytes.Buffer
-		a := NewArchive(&out, Manifest{At: moment})
-		require.NoError(t, a.tar.WriteHeader(header(e)))
-		a.manifest.Entries = append(a.manifest.Entries, e)
-		require.NoError(t, a.Close())
-		requireRefused(t, written(t, out.Bytes()), "leads out")
+	for _, e := range append(outside[:6:6], Entry{Name: "dir/link", Mode: fs.ModeSymlink, Link: "../data"}) {
+		requireRefused(t, written(t, unchecked(t, e)), "leads out")
 	}
+}
+
+// unchecked returns an archive whose entries are not looked at when they are written.
+func unchecked(t *testing.T, entries ...Entry) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	a := NewArchive(&out, Manifest{At: moment})
+	for _, e := range entries {
+		require.NoError(t, a.tar.WriteHeader(header(e)))
+		if e.Mode.IsRegular() {
+			e.SHA256 = hex.EncodeToString(sha256.New().Sum(nil))
+		}
+		e.ModTime = time.Unix(0, 0).UTC()
+		a.manifest.Entries = append(a.manifest.Entries, e)
+	}
+	require.NoError(t, a.Close())
+	return out.Bytes()
+}
+
+func TestCheck_RefusesWhatCannotBeWritten(t *testing.T) {
+	one, folder := Entry{Name: "dir/one", Mode: 0o600}, Entry{Name: "dir/one", Mode: fs.ModeDir | 0o700}
+	below := Entry{Name: "dir/one/two", Mode: 0o600}
+	requireRestorable(t, unchecked(t, folder, below))
+	for text, entries := range map[string][]Entry{
+		"is in it twice":                {one, one},
+		"is below what is not a folder": {below, one},
+		"the name of the mark":          {{Name: "dir/restoring/one", Mode: 0o600}},
+		`"dir" is not a folder`:         {{Name: "dir", Mode: 0o600}},
+		"the shortest form of its name": {{Name: "dir/./one", Mode: 0o600}},
+	} {
+		requireRefused(t, written(t, unchecked(t, entries...)), text)
+	}
+}
+
+func requireRestorable(t *testing.T, text []byte) {
+	t.Helper()
+	_, err := written(t, text).Check(t.Context())
+	require.NoError(t, err)
 }
 
 func TestCheck_RefusesEntriesThatTheManifestDoesNotList(t *testing.T) {
@@ -223,9 +259,9 @@ func TestEncrypted_IsOpenedByTheKeyItIsFor(t *testing.T) {
 	requireRestored(t, written(t, text, opens...))
 	requireRefused(t, written(t, text, other), "encrypted for another key")
 	requireRefused(t, written(t, text), "--identity")
-	requireRefused(t, written(t, text[:len(text)-1], mine), "")
+	requireRefused(t, written(t, text[:len(text)-1], mine), "cut off or was changed")
 	text[len(text)/2] ^= 1
-	requireRefused(t, written(t, text, mine), "")
+	requireRefused(t, written(t, text, mine), "cut off or was changed")
 }
 
 func TestEncrypted_IsOpenedByItsPassphrase(t *testing.T) {
@@ -263,7 +299,7 @@ func foldered(t *testing.T, dir string) {
 func TestFolder_IsRestoredAsItWas(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "backup")
 	foldered(t, dir)
-	requireRestored(t, Source{Path: dir})
+	requireRestored(t, Source{Path: dir, From: "dir"})
 }
 
 func TestFolder_LeavesWhatHasNotChanged(t *testing.T) {
@@ -275,7 +311,7 @@ func TestFolder_LeavesWhatHasNotChanged(t *testing.T) {
 	before, err := os.Stat(filepath.Join(dir, "data/one/web.tar"))
 	require.NoError(t, err)
 	foldered(t, dir)
-	requireRestored(t, Source{Path: dir})
+	requireRestored(t, Source{Path: dir, From: "dir"})
 	after, err := os.Stat(filepath.Join(dir, "data/one/web.tar"))
 	require.NoError(t, err)
 	require.True(t, os.SameFile(before, after))
@@ -292,8 +328,8 @@ func TestFolder_ReplacesLinksWithoutFollowingThem(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(dir, "dir/berth.db")))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "dir/berth.db"), 0o700))
 	foldered(t, dir)
-	requireRestored(t, Source{Path: dir})
-	require.NoError(t, CheckEmpty(elsewhere))
+	requireRestored(t, Source{Path: dir, From: "dir"})
+	requireEmpty(t, elsewhere)
 }
 
 func TestFolder_RefusesOneWithSomethingElse(t *testing.T) {
@@ -309,7 +345,7 @@ func TestFolder_IsNoBackupUntilAllIsThere(t *testing.T) {
 	whole := archived(t)
 	_, err := WriteFolder(dir, bytes.NewReader(whole[:len(whole)/2]))
 	require.ErrorContains(t, err, "cut off")
-	requireRefused(t, Source{Path: dir}, "cut off")
+	requireRefused(t, Source{Path: dir, From: "dir"}, "cut off")
 }
 
 func TestFolder_RefusesAChangeOfAnyFile(t *testing.T) {
@@ -326,7 +362,7 @@ func TestFolder_RefusesAChangeOfAnyFile(t *testing.T) {
 		dir := t.TempDir()
 		foldered(t, dir)
 		require.NoError(t, change(dir))
-		requireRefused(t, Source{Path: dir}, "changed")
+		requireRefused(t, Source{Path: dir, From: "dir"}, "changed")
 	}
 }
 
@@ -340,22 +376,112 @@ func TestRestore_GoesOnWhereAnEarlierOneWasCutOff(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, unfinished), nil, 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "berth.db"), []byte("half"), 0o600))
 	require.True(t, Unfinished(dir))
-	require.NoError(t, s.Restore("dir", dir, ignore))
+	var clean elsewhere
+	require.NoError(t, s.Restore(t.Context(), dir, &clean))
+	require.Equal(t, 1, clean.cleared)
 	require.False(t, Unfinished(dir))
 	rows, err := os.ReadFile(filepath.Join(dir, "berth.db"))
 	require.NoError(t, err)
 	require.Equal(t, "rows", string(rows))
 }
 
-func TestRestore_GivesOnWhatIsElsewhere(t *testing.T) {
-	var got []string
-	err := written(t, archived(t)).Restore("dir", t.TempDir(), func(e Entry, content io.Reader) error {
-		text, err := io.ReadAll(content)
-		got = append(got, e.Name+" "+string(text))
-		return err
-	})
+// elsewhere takes the entries below a name.
+type elsewhere struct {
+	below   string
+	took    []string
+	cleared int
+	end     func() error
+}
+
+func (o *elsewhere) Clear(context.Context) error {
+	o.cleared++
+	return nil
+}
+
+func (o *elsewhere) Take(_ context.Context, e Entry, content io.Reader) (bool, error) {
+	if o.below == "" || !strings.HasPrefix(e.Name, o.below) {
+		return false, nil
+	}
+	text, err := io.ReadAll(content)
+	o.took = append(o.took, e.Name+" "+string(text))
+	return true, err
+}
+
+func (o *elsewhere) End() error {
+	if o.end == nil {
+		return nil
+	}
+	return o.end()
+}
+
+func requireEmpty(t *testing.T, dir string) {
+	t.Helper()
+	names, err := os.ReadDir(dir)
 	require.NoError(t, err)
-	require.Equal(t, []string{"data/one/web.tar " + contents["data/one/web.tar"]}, got)
+	require.Empty(t, names)
+}
+
+func TestRestore_WritesSomeElsewhere(t *testing.T) {
+	for _, name := range []string{"data/one/web.tar", "dir/berth.db"} {
+		dir := t.TempDir()
+		to := &elsewhere{below: name, end: func() error {
+			require.True(t, Unfinished(dir))
+			require.FileExists(t, filepath.Join(dir, "stacks/one/current"))
+			return nil
+		}}
+		require.NoError(t, written(t, archived(t)).Restore(t.Context(), dir, to))
+		require.Equal(t, []string{name + " " + contents[name]}, to.took)
+		require.NoFileExists(t, filepath.Join(dir, "berth.db")+strings.TrimPrefix(name, "dir/berth.db"))
+	}
+}
+
+func TestRestore_LeavesNothingWhenItFails(t *testing.T) {
+	dir, failed := t.TempDir(), errors.New("no room")
+	to := &elsewhere{end: func() error { return failed }}
+	require.Equal(t, failed, written(t, archived(t)).Restore(t.Context(), dir, to))
+	requireEmpty(t, dir)
+	require.Equal(t, 2, to.cleared)
+}
+
+func TestRestore_EndsWithItsContext(t *testing.T) {
+	dir, to := t.TempDir(), &elsewhere{end: func() error { panic("not all was read") }}
+	s := written(t, archived(t))
+	_, err := s.Check(canceled(t))
+	require.ErrorIs(t, err, context.Canceled)
+	foldered(t, filepath.Join(dir, "backup"))
+	_, err = Source{Path: filepath.Join(dir, "backup"), From: "dir"}.Check(canceled(t))
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, s.Restore(canceled(t), filepath.Join(dir, "to"), to), context.Canceled)
+	requireEmpty(t, filepath.Join(dir, "to"))
+}
+
+func canceled(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}
+
+func TestRestore_LetsNoOtherIn(t *testing.T) {
+	dir, s := t.TempDir(), written(t, archived(t))
+	second := &elsewhere{}
+	to := &elsewhere{end: func() error {
+		require.ErrorContains(t, s.Restore(t.Context(), dir, second), "another restore into "+dir)
+		return nil
+	}}
+	require.NoError(t, s.Restore(t.Context(), dir, to))
+	require.Zero(t, second.cleared)
+	require.FileExists(t, filepath.Join(dir, "berth.db"))
+	require.ErrorContains(t, s.Restore(t.Context(), dir, &elsewhere{}), "is not empty")
+}
+
+func TestFolder_IsWrittenAgainAfterAFailure(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "backup")
+	_, err := WriteFolder(dir, strings.NewReader("nothing"))
+	require.Error(t, err)
+	requireRefused(t, Source{Path: dir, From: "dir"}, "cut off")
+	foldered(t, dir)
+	requireRestored(t, Source{Path: dir, From: "dir"})
 }
 
 func TestCopy_KnowsABackupThatIsCutOff(t *testing.T) {

@@ -1,9 +1,11 @@
 package backup
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -92,7 +94,7 @@ func Encrypt(w io.Writer, recipients []Recipient) (io.WriteCloser, error) {
 const ageIntro = "age-encryption.org/"
 
 // decrypt returns what is in an encrypted file.
-func decrypt(r io.Reader, identities []age.Identity) (io.Reader, error) {
+func decrypt(ctx context.Context, r io.Reader, identities []age.Identity) (io.Reader, error) {
 	if len(identities) == 0 {
 		return nil, errors.New("the backup is encrypted; name the file with the private key by --identity, or that with the passphrase by --passphrase-file")
 	}
@@ -104,5 +106,23 @@ func decrypt(r io.Reader, identities []age.Identity) (io.Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the backup cannot be decrypted: %w", err)
 	}
-	return plain, nil
+	return decrypted{ctx, plain}, nil
+}
+
+// decrypted reads what is in an encrypted file. What cannot be decrypted was changed.
+type decrypted struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (d decrypted) Read(p []byte) (int, error) {
+	n, err := d.r.Read(p)
+	var reading *fs.PathError
+	switch {
+	case err == nil, errors.Is(err, io.EOF), errors.As(err, &reading):
+		return n, err
+	case d.ctx.Err() != nil:
+		return n, context.Cause(d.ctx)
+	}
+	return n, fmt.Errorf("%w (%w)", errChanged, err)
 }

@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -11,12 +12,15 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // WriteFolder reads a backup from r, a tar that is not encrypted, and writes it as plain files
 // to a folder, which it makes if it is not there. It leaves a file of an earlier backup as it is
 // if its content is the same, so that a program that keeps folders need not read it again, and
-// refuses a folder that has something else than a backup. After an error, what is there is none.
+// refuses a folder that has something else than a backup. After an error what is there is not a
+// backup, and the next one may be written over it.
 func WriteFolder(dir string, r io.Reader) (*Manifest, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -49,12 +53,19 @@ type folder struct {
 // incoming is the name of a file while it is written.
 const incoming = ".incoming"
 
-// unmark removes the manifest's sum of an earlier backup, so that it is no longer one. The
-// manifest stays, to tell that there was one.
+// unmark removes the manifest's sum of an earlier backup, so that it is no longer one. A
+// manifest stays, or is made, which says that the folder is for backups.
 func unmark(root *os.Root) error {
 	names, err := fs.ReadDir(root.FS(), ".")
-	if err != nil || len(names) == 0 {
+	if err != nil {
 		return err
+	}
+	if len(names) == 0 {
+		text, err := (&Manifest{}).encode()
+		if err != nil {
+			return err
+		}
+		return root.WriteFile(manifestName, text, 0o600)
 	}
 	text, err := root.ReadFile(manifestName)
 	if err == nil {
@@ -108,9 +119,6 @@ func (f *folder) receive(e Entry, content io.Reader) (string, error) {
 	}
 	sum := sha256.New()
 	_, err = io.CopyN(io.MultiWriter(file, sum), content, e.Size)
-	if err == nil {
-		err = file.Sync()
-	}
 	if err = errors.Join(err, file.Close()); err != nil {
 		return "", err
 	}
@@ -170,8 +178,27 @@ func (f *folder) end(m *Manifest) error {
 	if err := f.root.WriteFile(manifestName, text, 0o600); err != nil {
 		return err
 	}
+	if err := syncAll(f.root); err != nil {
+		return err
+	}
 	sum := sha256.Sum256(text)
-	return f.root.WriteFile(sumName, []byte(hex.EncodeToString(sum[:])), 0o600)
+	if err := f.root.WriteFile(sumName, []byte(hex.EncodeToString(sum[:])), 0o600); err != nil {
+		return err
+	}
+	return syncAll(f.root)
+}
+
+// syncAll returns once everything in a folder is on the disk, with what else is on that disk.
+func syncAll(root *os.Root) error {
+	dir, err := root.Open(".")
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := unix.Syncfs(int(dir.Fd())); err != nil {
+		return fmt.Errorf("sync %s: %w", root.Name(), err)
+	}
+	return nil
 }
 
 // prune removes what is not of this backup.
@@ -213,7 +240,7 @@ func fileSum(root *os.Root, name string) (string, error) {
 }
 
 // readFolder reads a backup that WriteFolder wrote, as readArchive reads a tar.
-func readFolder(dir string, each func(Entry, io.Reader) error) (*Manifest, error) {
+func readFolder(ctx context.Context, dir string, each func(Entry, io.Reader) error) (*Manifest, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, err
@@ -224,7 +251,7 @@ func readFolder(dir string, each func(Entry, io.Reader) error) (*Manifest, error
 		return nil, err
 	}
 	for _, e := range m.Entries {
-		if err := readPlain(root, e, each); err != nil {
+		if err := readPlain(ctx, root, e, each); err != nil {
 			return nil, err
 		}
 	}
@@ -247,7 +274,7 @@ func readManifest(root *os.Root) (*Manifest, error) {
 }
 
 // readPlain reads one entry from a folder.
-func readPlain(root *os.Root, e Entry, each func(Entry, io.Reader) error) error {
+func readPlain(ctx context.Context, root *os.Root, e Entry, each func(Entry, io.Reader) error) error {
 	if err := e.check(); err != nil {
 		return err
 	}
@@ -273,7 +300,7 @@ func readPlain(root *os.Root, e Entry, each func(Entry, io.Reader) error) error 
 	}
 	defer file.Close()
 	sum := sha256.New()
-	content := io.TeeReader(file, sum)
+	content := io.TeeReader(untilDone{ctx, file}, sum)
 	if err := each(e, content); err != nil {
 		return err
 	}
