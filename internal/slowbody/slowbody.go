@@ -82,7 +82,7 @@ const abortWithin = 10 * time.Millisecond
 
 // mayWait returns how long the next byte may take.
 func (r *Reader) mayWait() time.Duration {
-	earned := time.Duration(r.read) * time.Second / Least
+	earned := time.Duration(r.read/Least) * time.Second
 	return min(Stall, Stall+earned-r.waited)
 }
 

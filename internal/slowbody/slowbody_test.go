@@ -31,6 +31,20 @@ func TestAbort_EndsAReadThatWaits(t *testing.T) {
 	}
 }
 
+// However much has arrived, the next bytes may be waited for.
+func TestRead_WaitsForABodyOfAnySize(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int64{0, 1, 10e9, 10e12} {
+		r := NewReader(strings.NewReader("more"), func(deadline time.Time) error {
+			require.WithinDuration(t, time.Now().Add(Stall), deadline, 10*time.Second)
+			return nil
+		})
+		r.read, r.waited = size, time.Second
+		_, err := r.Read(make([]byte, 10))
+		require.NoError(t, err)
+	}
+}
+
 func TestRead_PassesABodyOn(t *testing.T) {
 	t.Parallel()
 	r := NewReader(strings.NewReader("a body"), func(time.Time) error { return nil })
