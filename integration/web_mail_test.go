@@ -139,6 +139,35 @@ func TestMail_FinishesAClaimThatIsForOneAddress(t *testing.T) {
 	require.Equal(t, "Stack "+st.ID+" was claimed", m.Header.Get("Subject"))
 }
 
+// An account from a time without mail has never confirmed its address, and does so on its next
+// claim of a stack that is for one address.
+func TestMail_ConfirmsAnAccountOfBeforeOnItsNextClaim(t *testing.T) {
+	t.Parallel()
+	h := start(t, easy)
+	b := h.browser(t)
+	key := b.signUp(ana)
+	require.Equal(t, http.StatusOK, h.claim(t, key, h.live(t, page("x"), Fields{"claim_email": ana}).ClaimCode, "").status)
+	box := mailtest.Start(t, "secret")
+	h.stop(t)
+	with("BERTH_SMTP_URL", box.URL)(h)
+	with("BERTH_MAIL_FROM", "Berth <berth@host.example>")(h)
+	h.run(t)
+	require.Equal(t, http.StatusOK, h.claim(t, key, h.live(t, page("x"), nil).ClaimCode, "").status)
+	require.Contains(t, awaitMail(t, box).Header.Get("Subject"), "was claimed", "a claim that is for nobody needs no address")
+	for n := range 2 {
+		st := h.live(t, page("x"), Fields{"claim_email": ana})
+		if n == 0 {
+			h.claim(t, key, st.ClaimCode, "").refused(t, http.StatusForbidden)
+			b.open(h.linkIn(t, awaitMail(t, box)))
+			b.press("Confirm and claim")
+			b.is(http.StatusOK, "/dashboard/stacks/"+st.ID+"/claimed")
+		} else {
+			require.Equal(t, http.StatusOK, h.claim(t, key, st.ClaimCode, "").status)
+		}
+		require.True(t, h.show(t, st, "").Claimed)
+	}
+}
+
 func TestMail_TellsTheOwnerOfAFailureUnlessItIsTurnedOff(t *testing.T) {
 	t.Parallel()
 	h, box := mailing(t)

@@ -4,7 +4,9 @@ import (
 	"archive/tar"
 	"context"
 	"errors"
+	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +46,39 @@ func TestCreate_HoldsTheProcessToItsLimits(t *testing.T) {
 	assert.Equal(t, map[string]string{"max-size": "50000", "max-file": "2"}, found.HostConfig.LogConfig.Config)
 	assert.Empty(t, found.HostConfig.PortBindings)
 	assert.EqualValues(t, "none", found.HostConfig.NetworkMode)
+}
+
+// What unpacks data that came from outside can do nothing but write to the volume.
+func TestUnpackData_RunsConfined(t *testing.T) {
+	b := testBench(t)
+	key := engine.Key{Stack: key.Stack, Service: "web", Volume: 1}
+	var found container.InspectResponse
+	var running container.TopResponse
+	looked := errors.New("it was looked at")
+	err := b.driver.UnpackData(t.Context(), key, engine.Unpacking{Image: tools, User: 200_001, Memory: 64 << 20}, func(ctx context.Context, _ io.Writer) (err error) {
+		if found, err = b.engine.api.ContainerInspect(ctx, key.RestoreCopy()); err != nil {
+			return err
+		}
+		if running, err = b.engine.api.ContainerTop(ctx, found.ID, []string{"-eo", "uid,pid,args"}); err != nil {
+			return err
+		}
+		return looked
+	})
+	require.ErrorIs(t, err, looked)
+	assert.EqualValues(t, "none", found.HostConfig.NetworkMode)
+	assert.EqualValues(t, []string{"ALL"}, found.HostConfig.CapDrop)
+	assert.Empty(t, found.HostConfig.CapAdd)
+	assert.Contains(t, found.HostConfig.SecurityOpt, "no-new-privileges")
+	assert.True(t, slices.ContainsFunc(found.HostConfig.SecurityOpt, func(opt string) bool { return strings.HasPrefix(opt, "seccomp=") }))
+	assert.False(t, found.HostConfig.Privileged)
+	assert.EqualValues(t, unpackPids, *found.HostConfig.PidsLimit)
+	assert.EqualValues(t, 64<<20, found.HostConfig.Memory)
+	require.Len(t, found.Mounts, 1)
+	assert.Equal(t, key.Data(), found.Mounts[0].Name)
+	assert.NotEmpty(t, running.Processes)
+	for _, p := range running.Processes {
+		assert.Equal(t, "200001", p[0], p)
+	}
 }
 
 func TestCreate_FiltersSystemCalls(t *testing.T) {
