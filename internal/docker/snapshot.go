@@ -115,6 +115,9 @@ func (e exitError) Error() string {
 	return fmt.Sprintf("the helper ended with code %d%s", e.code, e.last.Phrase())
 }
 
+// Unwrap returns engine.ErrExit.
+func (exitError) Unwrap() error { return engine.ErrExit }
+
 // runHelper runs a container of the host's own to its end, and returns the end of what it
 // prints. The error is an exitError if it exits with another code than 0.
 func (d *Driver) runHelper(ctx context.Context, id string) (string, error) {

@@ -47,8 +47,9 @@ type Host struct {
 	// Unguarded reports whether stacks are accepted without the firewall's rules.
 	Unguarded bool
 
-	// DNS resolves a name in a container; Here resolves it on this machine.
-	DNS  func(ctx context.Context, name string) error
+	// DNS resolves a name in a container; Here resolves it on this machine. An error of DNS
+	// is one of the look-up only if ran is true.
+	DNS  func(ctx context.Context, name string) (ran bool, err error)
 	Here func(ctx context.Context, name string) error
 	Name string // that is resolved
 

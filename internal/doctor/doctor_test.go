@@ -27,7 +27,7 @@ func well() doctor.Host {
 			return doctor.Engine{Version: "28.0.0", API: "1.48", Driver: "overlay2", Filesystem: "extfs", Time: now, Runc: "1.3.3"}, nil
 		},
 		Firewall: func(context.Context) (bool, error) { return true, nil },
-		DNS:      func(context.Context, string) error { return nil },
+		DNS:      func(context.Context, string) (bool, error) { return true, nil },
 		Here:     func(context.Context, string) error { return nil },
 		Name:     "registry.test",
 		Disks: func() ([]disk.Space, error) {
@@ -116,13 +116,19 @@ var faults = []struct {
 		h.Firewall = func(context.Context) (bool, error) { return false, errFault }
 	}, doctor.Warn, "BERTH_ALLOW_UNGUARDED", "unset BERTH_ALLOW_UNGUARDED"},
 	{"firewall", func(h *doctor.Host) { h.Firewall = func(context.Context) (bool, error) { return false, nil } }, doctor.OK, "can be set", ""},
-	{"dns", func(h *doctor.Host) { h.DNS = func(context.Context, string) error { return errFault } }, doctor.Fail, "a fault", "port 53"},
 	{"dns", func(h *doctor.Host) {
-		h.DNS = func(context.Context, string) error { return errFault }
-		h.Here = h.DNS
+		h.DNS = func(context.Context, string) (bool, error) { return true, errFault }
+	}, doctor.Fail, "a fault", "port 53"},
+	{"dns", func(h *doctor.Host) {
+		h.DNS = func(context.Context, string) (bool, error) { return true, errFault }
+		h.Here = func(context.Context, string) error { return errFault }
 	}, doctor.Fail, "a fault", "this machine does not resolve registry.test either"},
 	{"dns", func(h *doctor.Host) {
-		h.DNS = func(context.Context, string) error { return doctor.Skipped("no %s", "image") }
+		h.DNS = func(context.Context, string) (bool, error) { return false, errFault }
+		h.Here = func(context.Context, string) error { return errFault }
+	}, doctor.Fail, "a fault", "repair the engine"},
+	{"dns", func(h *doctor.Host) {
+		h.DNS = func(context.Context, string) (bool, error) { return false, doctor.Skipped("no %s", "image") }
 	}, doctor.Skip, "no image", ""},
 	{"dns", func(h *doctor.Host) { h.DNS = nil }, doctor.Skip, "berthd doctor", ""},
 	{"disk", diskWith(func(s *disk.Space) { s.Bytes = 9e8 }), doctor.Fail, "/docker: 0.9 GB", "BERTH_DISK_FLOOR"},

@@ -72,9 +72,12 @@ func checkDNS(ctx context.Context, h *Host, a answer) Check {
 	case h.DNS == nil:
 		return skipped("only berthd doctor runs a container for it")
 	}
-	err := h.DNS(ctx, h.Name)
-	if err == nil {
+	ran, err := h.DNS(ctx, h.Name)
+	switch {
+	case err == nil:
 		return good("%s resolves inside a container", h.Name)
+	case !ran:
+		return failed(err, "repair the engine until docker run --rm debian:trixie-slim true works; journalctl -u docker has its log")
 	}
 	if here := h.Here(ctx, h.Name); here != nil {
 		return failed(err, "this machine does not resolve "+h.Name+" either: repair its DNS (/etc/resolv.conf)")

@@ -142,7 +142,8 @@ type Driver interface {
 	// no program runs. A missing volume has nothing.
 	HasData(ctx context.Context, key Key, container, image string) (bool, error)
 
-	// Probe runs a container to its end, and returns an error unless it exits with 0.
+	// Probe runs a container to its end. The error is ErrExit if it ran and exited with
+	// another code than 0.
 	Probe(ctx context.Context, spec Spec) error
 
 	// HasImage reports whether the engine has an image, by reference.

@@ -19,6 +19,7 @@ var (
 	ErrHidden       = errors.New("the machine does not show it")
 	ErrNotBegun     = errors.New("the command could not be started")
 	ErrEnded        = errors.New("the container ended before the command")
+	ErrExit         = errors.New("another exit code than 0")
 	ErrLost         = errors.New("the command's end is not known")
 	ErrNotEnded     = errors.New("the command's processes cannot be ended")
 )

@@ -146,8 +146,24 @@ func (e *examined) missingImages(ctx context.Context) (missing []string, err err
 	return missing, nil
 }
 
-// resolveInside resolves a name in a container on a network like those of stacks.
-func (e *examined) resolveInside(ctx context.Context, name string) error {
+// lookupTime is how long a look-up in a container may take, in seconds.
+const lookupTime = "20"
+
+// resolveInside resolves a name in a container on a network like those of stacks. It
+// reports whether the look-up ran.
+func (e *examined) resolveInside(ctx context.Context, name string) (ran bool, err error) {
+	err = e.runInside(ctx, "timeout", lookupTime, "getent", "ahostsv4", name)
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, engine.ErrExit):
+		return true, fmt.Errorf("%s does not resolve inside a container: %w", name, err)
+	}
+	return false, fmt.Errorf("the engine ran no container: %w", err)
+}
+
+// runInside runs a command in a container on a network like those of stacks.
+func (e *examined) runInside(ctx context.Context, cmd ...string) error {
 	driver := docker.NewDriver(e.engine, e.info, e.cfg.driverOptions("doctor-"+strings.ToLower(rand.Text())))
 	image, err := anyImage(ctx, driver)
 	if err != nil {
@@ -166,14 +182,9 @@ func (e *examined) resolveInside(ctx context.Context, name string) error {
 	if err := driver.Place(ctx, key, number.Int64()); err != nil {
 		return err
 	}
-	err = driver.Probe(ctx, engine.Spec{
-		Name: key.Probe(), Key: key, Image: image, User: "65534:65534", Network: key.Network(), Pids: 64,
-		Cmd: []string{"getent", "ahostsv4", name},
+	return driver.Probe(ctx, engine.Spec{
+		Name: key.Probe(), Key: key, Image: image, User: "65534:65534", Network: key.Network(), Pids: 64, Cmd: cmd,
 	})
-	if err != nil {
-		return fmt.Errorf("%s does not resolve inside a container: %w", name, err)
-	}
-	return nil
 }
 
 // anyImage returns an image of ours that the engine has.
@@ -187,7 +198,7 @@ func anyImage(ctx context.Context, driver engine.Driver) (string, error) {
 			return ref, err
 		}
 	}
-	return "", doctor.Skipped("the engine has no base image to run; berthd images build makes them")
+	return "", doctor.Skipped("there is no base image to run; berthd images build makes them")
 }
 
 // dnsName returns a name that builds or the server itself have to resolve.

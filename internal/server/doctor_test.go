@@ -4,17 +4,21 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/disk"
+	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/doctor"
 	"github.com/berth-host/berth/internal/store"
 )
@@ -141,6 +145,44 @@ func TestDNSName_IsThatOfAMirrorOrOfTheAuthority(t *testing.T) {
 	cfg.BuildEnvFile = filepath.Join(t.TempDir(), "env")
 	require.NoError(t, os.WriteFile(cfg.BuildEnvFile, []byte("A=http://192.0.2.1/\nB=https://user:secret@mirror.internal:8443/x\n"), 0o600))
 	require.Equal(t, "mirror.internal", cfg.dnsName())
+}
+
+func TestResolveInside_DistinguishesAnEngineThatRunsNoContainer(t *testing.T) {
+	s := engineAt(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.Contains(r.URL.Path, "/images/"):
+			fmt.Fprint(w, `{"Size": 1}`)
+		case strings.Contains(r.URL.Path, "/networks"):
+			w.WriteHeader(http.StatusInternalServerError)
+			fmt.Fprint(w, `{"message": "no bridge"}`)
+		default:
+			fmt.Fprint(w, "{}")
+		}
+	})
+	require.NoError(t, s.awaitEngine(t.Context()))
+	e := &examined{cfg: Config{NetworkPool: netip.MustParsePrefix("10.215.78.0/24")}, engine: s.engine}
+	ran, err := e.resolveInside(t.Context(), "registry.test")
+	require.False(t, ran)
+	require.ErrorContains(t, err, "the engine ran no container: ")
+	require.ErrorContains(t, err, "no bridge")
+}
+
+func TestResolveInside_BlamesALookUpThatRan(t *testing.T) {
+	cfg, err := Load(func(string) (string, bool) { return "", false }, func(string) (string, bool) { return "", false })
+	require.NoError(t, err)
+	opened, err := docker.Open(t.Context(), docker.Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil && os.Getenv("BERTH_REQUIRE_ENGINE") != "1" {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, opened.Close()) })
+	e := &examined{cfg: cfg, engine: opened}
+	if _, err := anyImage(t.Context(), docker.NewDriver(opened, docker.Info{}, cfg.driverOptions(""))); err != nil {
+		t.Skip(err)
+	}
+	ran, err := e.resolveInside(t.Context(), "none.invalid")
+	require.True(t, ran, err)
+	require.ErrorContains(t, err, "none.invalid does not resolve inside a container")
 }
 
 func TestNotReady_SaysThatTheServerWaitsForItsEngine(t *testing.T) {

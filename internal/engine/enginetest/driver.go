@@ -488,7 +488,7 @@ func (d *Driver) Probe(ctx context.Context, spec engine.Spec) error {
 		}
 		c, err := d.Look(ctx, id)
 		if err == nil && c.ExitCode != 0 {
-			err = fmt.Errorf("the container ended with code %d", c.ExitCode)
+			err = fmt.Errorf("the container ended with code %d: %w", c.ExitCode, engine.ErrExit)
 		}
 		return err
 	})
