@@ -1,7 +1,7 @@
 #!/bin/sh
 # Provides debian:trixie-slim, from which every base image is built. Keeps the
-# engine's image if it has one, else pulls it from a registry, else builds it
-# from Debian's packages with mmdebstrap and this machine's apt settings.
+# engine's image if it has one with files, else pulls it from a registry, else
+# builds it from Debian's packages with mmdebstrap and this machine's apt settings.
 #
 #   debian.sh          provides the image in the engine that docker uses
 #   debian.sh rootfs   writes the image's files as a tar to standard output
@@ -49,7 +49,8 @@ rootfs() {
 }
 
 ensure() {
-	if docker image inspect "$image" >/dev/null 2>&1; then
+	size=$(docker image inspect --format '{{.Size}}' "$image" 2>/dev/null) || size=0
+	if [ "$size" -gt 0 ]; then
 		return 0
 	fi
 	if timeout 60 docker pull --quiet "$image" >/dev/null 2>&1; then

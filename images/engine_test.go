@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// machine is a PATH of stand-ins on which engine.sh runs; each writes its call
-// into a log.
+// machine is a PATH of stand-ins on which a script runs; each writes its call into
+// a log.
 type machine struct {
 	t   *testing.T
 	dir string
@@ -48,7 +48,13 @@ func (m machine) fake(name, script string) {
 // run returns what engine.sh said, whether it succeeded, and the calls it made.
 func (m machine) run(env ...string) (said string, ok bool, calls string) {
 	m.t.Helper()
-	command := exec.CommandContext(m.t.Context(), "sh", "engine.sh")
+	return m.script("engine.sh", env...)
+}
+
+// script runs a script as run does.
+func (m machine) script(name string, env ...string) (said string, ok bool, calls string) {
+	m.t.Helper()
+	command := exec.CommandContext(m.t.Context(), "sh", name)
 	command.Env = append(env, "PATH="+m.dir, "MACHINE="+m.dir, "BERTH_OS_RELEASE="+m.dir+"/os-release",
 		"BERTH_SYSTEMD="+m.dir+"/none", "BERTH_DOCKERD_LOG="+m.dir+"/dockerd.log")
 	out, err := command.CombinedOutput()
@@ -128,5 +134,16 @@ func TestEngine_SaysInOneLineWhatIsMissing(t *testing.T) {
 				t.Errorf("said %q, %v, called %q", said, ok, calls)
 			}
 		})
+	}
+}
+
+func TestDebian_ReplacesAnImageWithoutFiles(t *testing.T) {
+	for size, want := range map[string]string{"echo 0": "pulled debian:trixie-slim", "exit 1": "pulled debian:trixie-slim", "echo 81123938": ""} {
+		m := newMachine(t)
+		m.fake("timeout", "")
+		m.fake("docker", size)
+		if said, ok, calls := m.script("debian.sh"); !ok || strings.Contains(calls, "docker pull") != (want != "") || !strings.Contains(said, want) {
+			t.Errorf("%s: said %q, %v, called %q", size, said, ok, calls)
+		}
 	}
 }

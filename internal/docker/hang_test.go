@@ -45,7 +45,7 @@ func (h hanging) RoundTrip(r *http.Request) (*http.Response, error) {
 	case strings.HasSuffix(r.URL.Path, "/volumes/create"):
 		return answer(http.StatusCreated, r.Body) // the volume as it was asked for
 	}
-	return answer(http.StatusOK, strings.NewReader(`{"State":{"Running":true},"HostConfig":{"NetworkMode":"net"},"Config":{},"NetworkSettings":{}}`))
+	return answer(http.StatusOK, strings.NewReader(`{"Size":1,"State":{"Running":true},"HostConfig":{"NetworkMode":"net"},"Config":{},"NetworkSettings":{}}`))
 }
 
 // changes are the calls of a driver that change something.

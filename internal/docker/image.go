@@ -15,8 +15,8 @@ import (
 
 // HasImage implements engine.Driver.
 func (d *Driver) HasImage(ctx context.Context, ref string) (bool, error) {
-	_, err := d.image(ctx, ref)
-	return err == nil, unlessGone(err)
+	found, err := d.image(ctx, ref)
+	return err == nil && found.Size > 0, unlessGone(err)
 }
 
 // ImageUser implements engine.Driver.

@@ -146,7 +146,8 @@ type Driver interface {
 	// another code than 0.
 	Probe(ctx context.Context, spec Spec) error
 
-	// HasImage reports whether the engine has an image, by reference.
+	// HasImage reports whether the engine has an image, by reference. One without files, of
+	// which nothing can be run or built, counts as missing.
 	HasImage(ctx context.Context, ref string) (bool, error)
 
 	// ImageUser returns the uid that containers of an image run as; 0 for root.

@@ -33,6 +33,10 @@ func (d *Driver) addImage(ctx context.Context, method, ref string, content io.Re
 		return err
 	}
 	return d.retry(ctx, method, ref, func() error {
+		if len(files) == 0 {
+			delete(d.engine.images, ref) // it counts as missing
+			return nil
+		}
 		d.engine.images[ref] = &image{id: d.engine.number("sha256:"), files: files}
 		return nil
 	})

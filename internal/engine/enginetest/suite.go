@@ -170,6 +170,7 @@ var contract = map[string]func(trial){
 	"Commit leaves the floor free":                          commitRoom,
 	"Tag gives one more reference":                          tagAdds,
 	"MakeImage and Import make images":                      imagesMade,
+	"HasImage takes an image without files for missing":     emptyImage,
 	"Pull reports what cannot be had":                       pullFails,
 	"A lost answer runs no command twice":                   lostRun,
 	"A lost answer and an absence run no command twice":     lostStart,

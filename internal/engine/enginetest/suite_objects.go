@@ -403,6 +403,14 @@ func pullFails(c trial) {
 }
 
 // files packs files, each a path and a text.
+func emptyImage(c trial) {
+	ref := newKey().Image(1)
+	require.NoError(c.t, c.driver.Import(c.t.Context(), ref, files(c, "file", "text"), nil))
+	require.NoError(c.t, c.driver.Import(c.t.Context(), ref, files(c), nil))
+	assert.False(c.t, c.hasImage(ref))
+	require.NoError(c.t, c.driver.Discard(c.t.Context(), engine.Objects{Images: []engine.Image{{Tags: []string{ref}}}}))
+}
+
 func files(c trial, entries ...string) io.Reader {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
