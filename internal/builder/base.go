@@ -16,6 +16,7 @@ import (
 
 	"github.com/berth-host/berth/images"
 	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/lastlines"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -28,37 +29,53 @@ func (b *Builder) Base(r stack.Runtime) string {
 	return image.Ref()
 }
 
+// ErrNoBase means that a base image could not be made, which is not the fault of any stack.
+// The error ends with the last lines of the output.
+var ErrNoBase = errors.New("no base image")
+
 // EnsureBase builds the base image of a runtime unless the engine has it, and returns
-// its reference. It writes progress to log.
+// its reference. It writes to log, which may be a tenant's, that this takes time.
 func (b *Builder) EnsureBase(ctx context.Context, r stack.Runtime, log io.Writer) (string, error) {
+	return b.ensureBase(ctx, r, log, io.Discard)
+}
+
+// BuildBase does as EnsureBase for an operator, who sees all of the output.
+func (b *Builder) BuildBase(ctx context.Context, r stack.Runtime, out io.Writer) (string, error) {
+	return b.ensureBase(ctx, r, out, out)
+}
+
+func (b *Builder) ensureBase(ctx context.Context, r stack.Runtime, notice, out io.Writer) (string, error) {
 	image, err := images.Lookup(r.Name, r.Version)
 	if err != nil {
 		return "", err
 	}
 	err = b.once(ctx, image.Ref(), func() error {
-		if b.fetchBase(ctx, image.Ref(), log) {
+		if b.fetchBase(ctx, image.Ref()) {
 			return nil
 		}
-		fmt.Fprintf(log, "building the base image of %s: this server needs it for the first time, which takes a minute or more\n", r)
-		if _, err := b.EnsureDebian(ctx, log); err != nil {
+		fmt.Fprintf(notice, "preparing %s: this server needs it for the first time, which takes a minute or more\n", r)
+		if _, err := b.EnsureDebian(ctx, out); err != nil {
 			return err
 		}
-		return b.makeBase(ctx, image, log)
+		return b.makeBase(ctx, image, out)
 	})
-	if err == nil && b.cfg.Bases != nil {
+	switch {
+	case err != nil && ctx.Err() == nil:
+		return "", fmt.Errorf("%w of %s: %w", ErrNoBase, r, err)
+	case err == nil && b.cfg.Bases != nil:
 		b.cfg.Bases.OfferBase(image.Ref())
 	}
 	return image.Ref(), err
 }
 
 // fetchBase brings a base image that another node has made, and reports whether it is there.
-func (b *Builder) fetchBase(ctx context.Context, ref string, log io.Writer) bool {
+func (b *Builder) fetchBase(ctx context.Context, ref string) bool {
 	if b.cfg.Bases == nil {
 		return false
 	}
 	err := b.cfg.Bases.FetchBase(ctx, ref)
 	if err != nil && !errors.Is(err, engine.ErrNotFound) {
-		fmt.Fprintf(log, "the registry does not give %s: %s\n", ref, err)
+		b.cfg.Log.Warn("the registry does not give a base image; it is built", "image", ref, "error", err)
 	}
 	return err == nil
 }
@@ -109,11 +126,15 @@ func (b *Builder) makeDebian(ctx context.Context, log io.Writer) error {
 // pullTimeout is how long a registry may take to send an image of 30 MB.
 const pullTimeout = time.Minute
 
+// scriptTail is how much of the script's output its error contains, in bytes.
+const scriptTail = 4000
+
 // importDebian runs the script that writes the image's files as a tar.
 func (b *Builder) importDebian(ctx context.Context, log io.Writer) error {
 	script := exec.CommandContext(ctx, "sh", "-s", "rootfs")
 	script.Stdin = bytes.NewReader(images.DebianScript())
-	script.Stderr = log
+	last := lastlines.OfOutput(scriptTail)
+	script.Stderr = io.MultiWriter(log, last)
 	script.WaitDelay = time.Second // for what the script started, once it is stopped
 	out, err := script.StdoutPipe()
 	if err != nil {
@@ -129,7 +150,10 @@ func (b *Builder) importDebian(ctx context.Context, log io.Writer) error {
 	} else if errors.Is(err, io.EOF) {
 		err = nil
 	}
-	if err := errors.Join(err, files.wait()); err != nil {
+	if failed := files.wait(); failed != nil {
+		err = errors.Join(err, fmt.Errorf("%w%s", failed, last.Phrase()))
+	}
+	if err != nil {
 		return fmt.Errorf("make %s: %w", images.Debian, err)
 	}
 	return nil

@@ -245,6 +245,8 @@ func reason(ctx context.Context, err error) string {
 		return "stopped"
 	case errors.As(err, &fault):
 		return fault.Detail
+	case errors.Is(err, ErrNoBase):
+		return "the host could not prepare the runtime"
 	}
 	return "an error of the host"
 }

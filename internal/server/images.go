@@ -35,9 +35,9 @@ func BuildImages(ctx context.Context, cfg Config, names []string, out io.Writer)
 		return err
 	}
 	for _, runtime := range wanted {
-		ref, err := builder.EnsureBase(ctx, runtime, out)
+		ref, err := builder.BuildBase(ctx, runtime, out)
 		if err != nil {
-			return fmt.Errorf("base image of %s: %w", runtime, err)
+			return err
 		}
 		fmt.Fprintf(out, "%s: %s is ready\n", runtime, ref)
 	}

@@ -522,5 +522,8 @@ func (r *runner) explain(err error) string {
 	if errors.Is(err, hostfault.NoSpace) || errors.Is(err, engine.ErrNoSpace) || errors.Is(err, engine.ErrNoRoom) {
 		return "the disk of the host is full; this is not the fault of your source: try again later, or tell the operator"
 	}
+	if errors.Is(err, builder.ErrNoBase) {
+		return "the host could not prepare the runtime; this is not the fault of your source: try again later, or tell the operator"
+	}
 	return "the host could not finish the work; this is not the fault of your source: try again in a minute"
 }

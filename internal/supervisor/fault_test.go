@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/berth-host/berth/internal/datadir"
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -136,4 +137,21 @@ func TestRefused_CountsWhatTheEngineRefusesInARow(t *testing.T) {
 	}
 	require.True(t, g.refused(t.Context(), web, refusal, works))
 	require.False(t, g.refused(t.Context(), web, refusal, works), "the count begins again")
+}
+
+// The owner learns that the host is to blame, and the operator why.
+func TestDeploy_WithoutABaseImageBlamesTheHost(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		w.engine.Before("MakeImage", func(string) error { return errors.New("mirror.internal does not answer") })
+		web := service("web")
+		web.Runtime = stack.Runtime{Name: "python", Version: "3.13"}
+		st := w.becomes(w.create(web).ID, stack.Failed)
+		require.Contains(t, st.Error, "the host could not prepare the runtime; this is not the fault of your source")
+		text, err := os.ReadFile(w.dir.Log(st.ID, "web", datadir.BuildLog))
+		require.NoError(t, err)
+		require.Contains(t, string(text), "== build failed: the host could not prepare the runtime\n")
+		require.NotContains(t, string(text)+st.Error, "mirror.internal")
+		require.True(t, w.logged("no base image of python@3.13: mirror.internal does not answer"))
+	})
 }
