@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/berth-host/berth/internal/builder"
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/hostfault"
 	"github.com/berth-host/berth/internal/stack"
@@ -28,7 +29,8 @@ func ofHost(err error) error {
 // the database never get this far: see retryStore.
 var hostFaults = []error{
 	errHost, engine.ErrUnreachable, engine.ErrNoSpace, engine.ErrHost, context.DeadlineExceeded,
-	fs.ErrPermission, // the data directory has another owner
+	fs.ErrPermission,  // the data directory has another owner
+	builder.ErrNoBase, // until a registry or a mirror answers
 }
 
 // isOfHost reports whether an error is a fault of this host, which passes, rather than

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/berth-host/berth/images"
 	"github.com/berth-host/berth/internal/datadir"
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/stack"
@@ -153,5 +154,34 @@ func TestDeploy_WithoutABaseImageBlamesTheHost(t *testing.T) {
 		require.Contains(t, string(text), "== build failed: the host could not prepare the runtime\n")
 		require.NotContains(t, string(text)+st.Error, "mirror.internal")
 		require.True(t, w.logged("no base image of python@3.13: mirror.internal does not answer"))
+	})
+}
+
+// After docker system prune -a there is no image of the stack and none to build it from.
+func TestStart_WaitsForABaseImageThatCannotBeMadeYet(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(service("web"))
+		w.stopServer()
+		there, err := w.driver.Inventory(t.Context(), st.ID)
+		require.NoError(t, err)
+		base, err := images.Lookup(node.Name, node.Version)
+		require.NoError(t, err)
+		require.NoError(t, w.driver.Discard(t.Context(), engine.Objects{
+			Containers: there[st.ID].Containers,
+			Images:     append(there[st.ID].Images, engine.Image{Tags: []string{base.Ref()}}),
+		}))
+		tries := 0
+		w.engine.Before("MakeImage", func(string) error {
+			if tries++; tries < 3 {
+				return errors.New("mirror.internal does not answer")
+			}
+			return nil
+		})
+
+		w.startServer()
+		w.awaitEvent(st.ID, "stack.restored", 1)
+		require.Zero(t, count(w.events(st.ID), "stack.failed"))
+		require.True(t, w.answers(st, "web"))
 	})
 }
