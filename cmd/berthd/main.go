@@ -42,6 +42,10 @@ func command() *cobra.Command {
 	for _, s := range server.Settings() {
 		root.PersistentFlags().String(s.Flag(), s.Default, s.Meaning+" ("+s.Name+")")
 	}
+	if dataDir != "" {
+		root.PersistentFlags().Lookup("data-dir").DefValue = dataDir // by installedDefaults
+	}
+	root.SetUsageTemplate(usage)
 	root.AddCommand(
 		&cobra.Command{Use: "serve", Short: "Run the server (the default)", Args: cobra.NoArgs, RunE: configured(serve)},
 		configCommand(),
