@@ -32,7 +32,7 @@ go build -o "$stage/native/nfpm" github.com/goreleaser/nfpm/v2/cmd/nfpm
 # berthd reads no file and no variable of this machine that begins with BERTH_.
 native() { env -i HOME=/nonexistent SOURCE_DATE_EPOCH="$SOURCE_DATE_EPOCH" PATH="$PATH" "$@"; }
 native "$stage/native/berth" man >"$stage/common/berth.1"
-native "$stage/native/berthd" man >"$stage/common/berthd.8"
+native "$stage/native/berthd" man --data-dir /var/lib/berth >"$stage/common/berthd.8"
 native "$stage/native/berth" completion bash >"$stage/common/berth.bash"
 native "$stage/native/berthd" completion bash >"$stage/common/berthd.bash"
 native "$stage/native/berthd" config --file --data-dir /var/lib/berth >"$stage/common/berthd.env"

@@ -9,10 +9,16 @@ import (
 // help returns the help of a command.
 func help(t *testing.T, args ...string) string {
 	t.Helper()
+	return printed(t, append([]string{"help"}, args...)...)
+}
+
+// printed returns what a command prints.
+func printed(t *testing.T, args ...string) string {
+	t.Helper()
 	var out bytes.Buffer
 	root := command()
 	root.SetOut(&out)
-	root.SetArgs(append([]string{"help"}, args...))
+	root.SetArgs(args)
 	if err := root.ExecuteContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -45,6 +51,12 @@ func TestHelp_ShowsTheDataDirectoryOfThePackage(t *testing.T) {
 	}
 	dataDir = ""
 	if text := help(t, "backup"); !strings.Contains(text, `(BERTH_DATA_DIR) (default "./data")`) {
+		t.Error(text)
+	}
+}
+
+func TestMan_ShowsTheDataDirectoryThatItIsGiven(t *testing.T) {
+	if text := printed(t, "man", "--data-dir", "/var/lib/berth"); !strings.Contains(text, "(BERTH_DATA_DIR) (default /var/lib/berth)") {
 		t.Error(text)
 	}
 }

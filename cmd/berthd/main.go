@@ -40,10 +40,7 @@ func command() *cobra.Command {
 		RunE:          configured(serve),
 	}
 	for _, s := range server.Settings() {
-		root.PersistentFlags().String(s.Flag(), s.Default, s.Meaning+" ("+s.Name+")")
-	}
-	if dataDir != "" {
-		root.PersistentFlags().Lookup("data-dir").DefValue = dataDir // by installedDefaults
+		root.PersistentFlags().String(s.Flag(), defaultOf(s), s.Meaning+" ("+s.Name+")")
 	}
 	root.SetUsageTemplate(usage)
 	root.AddCommand(

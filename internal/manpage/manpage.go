@@ -12,10 +12,17 @@ import (
 	mcobra "github.com/muesli/mango-cobra"
 	"github.com/muesli/roff"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
-// Section is a part of a page that follows the options and the commands.
-type Section struct{ Title, Text string }
+// Section is a part of a page that follows the commands and the options.
+type Section struct {
+	Title, Text string
+	Items       []Item
+}
+
+// Item is a paragraph of a section that explains a tag.
+type Item struct{ Tag, Text string }
 
 // Command returns the hidden command man, which prints the page of the command line that
 // it is added to.
@@ -31,22 +38,56 @@ func Command(section uint, sections ...Section) *cobra.Command {
 	}
 }
 
-// Write writes the page of a command with all commands below it. Its date is that of
-// SOURCE_DATE_EPOCH, or today.
+// Write writes the page of a command: all commands below it, its options with their values
+// as defaults, and the sections. Its date is that of SOURCE_DATE_EPOCH, or today.
 func Write(w io.Writer, section uint, root *cobra.Command, sections ...Section) error {
 	page, err := mcobra.NewManPage(section, root)
 	if err != nil {
 		return fmt.Errorf("manual page of %s: %w", root.Name(), err)
 	}
-	for _, s := range sections {
-		page = page.WithSection(s.Title, s.Text)
-	}
+	page.Root.Flags, page.Root.Example = nil, "" // they follow the commands
 	at, err := date()
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(w, page.Build(dated{roff.NewDocument(), at}))
+	doc := dated{roff.NewDocument(), at}
+	page.Build(doc)
+	options(root).write(doc)
+	if root.Example != "" {
+		Section{Title: "Examples", Text: root.Example}.write(doc)
+	}
+	for _, s := range sections {
+		s.write(doc)
+	}
+	_, err = fmt.Fprintln(w, doc)
 	return err
+}
+
+// options returns the section of a command's own options.
+func options(cmd *cobra.Command) Section {
+	s := Section{Title: "Options"}
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		tag, text := "--"+f.Name, f.Usage
+		if f.Shorthand != "" {
+			tag = "-" + f.Shorthand + ", " + tag
+		}
+		if value := f.Value.String(); value != "" && f.Value.Type() == "string" {
+			text += " (default " + value + ")"
+		}
+		s.Items = append(s.Items, Item{tag, text})
+	})
+	return s
+}
+
+func (s Section) write(doc dated) {
+	doc.Section(s.Title)
+	doc.Text(s.Text)
+	for _, i := range s.Items {
+		doc.TaggedParagraph(-1)
+		doc.TextBold(i.Tag)
+		doc.EndSection()
+		doc.Text(i.Text)
+	}
 }
 
 // date returns the date of the page.

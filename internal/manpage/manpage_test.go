@@ -12,12 +12,16 @@ import (
 )
 
 func sample() *cobra.Command {
-	root := &cobra.Command{Use: "tool", Short: "Does things", Long: "A tool that does things"}
+	root := &cobra.Command{Use: "tool", Short: "Does things", Long: "A tool that does things", Example: "tool move it"}
 	root.PersistentFlags().String("where", "", "place of things")
+	root.PersistentFlags().StringP("from", "f", "here", "place before")
+	root.PersistentFlags().Bool("loud", false, "say it")
 	sub := &cobra.Command{Use: "move THING", Short: "Move a thing", Run: func(*cobra.Command, []string) {}}
 	sub.Flags().Bool("fast", false, "move it at once")
 	root.AddCommand(sub, &cobra.Command{Use: "secret", Short: "Unseen", Hidden: true, Run: sub.Run})
-	root.AddCommand(manpage.Command(8, manpage.Section{Title: "Files", Text: "/etc/tool"}))
+	root.AddCommand(manpage.Command(8, manpage.Section{
+		Title: "Files", Text: "/etc/tool", Items: []manpage.Item{{Tag: "/etc/tool/on", Text: "turns it on"}},
+	}))
 	return root
 }
 
@@ -37,6 +41,15 @@ func TestCommand_PrintsCommandsFlagsAndSections(t *testing.T) {
 		require.Contains(t, text, part)
 	}
 	require.NotContains(t, text, "Unseen")
+	var order []string
+	for line := range strings.Lines(text) {
+		if title, ok := strings.CutPrefix(line, ".SH "); ok {
+			order = append(order, strings.TrimSpace(title))
+		}
+	}
+	require.Equal(t, []string{"NAME", "SYNOPSIS", "DESCRIPTION", "COMMANDS", "OPTIONS", "EXAMPLES", "FILES"}, order)
+	require.Contains(t, text, ".TP\n\\fB-f, --from\\fP\nplace before (default here)\n.TP\n\\fB--loud\\fP\nsay it\n.TP\n\\fB--where\\fP\nplace of things\n")
+	require.Contains(t, text, ".TP\n\\fB/etc/tool/on\\fP\nturns it on\n")
 }
 
 func TestCommand_HasTheDateOfTheSource(t *testing.T) {
