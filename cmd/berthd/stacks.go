@@ -120,7 +120,11 @@ func stackLine(s *operator.Stack) string {
 	if s.Owner != nil {
 		owner = *s.Owner
 	}
-	return strings.Join([]string{s.ID, s.Name, s.Status, owner, size(s.Memory), cores(s.Cores), size(s.Data), size(s.Disk) + age(s.DiskAt), failure}, "\t")
+	status := s.Status
+	if s.Restoring {
+		status += " (restoring)"
+	}
+	return strings.Join([]string{s.ID, s.Name, status, owner, size(s.Memory), cores(s.Cores), size(s.Data), size(s.Disk) + age(s.DiskAt), failure}, "\t")
 }
 
 // size returns a number of bytes for people, - if it is not known.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/berth-host/berth/internal/operator"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
@@ -147,6 +148,14 @@ func TestStacks_SayWhatIsWrong(t *testing.T) {
 		stdout, stderr, err := runStacks(t, strings.Fields(args)...)
 		if err == nil || stdout != "" || !strings.Contains(stderr, want) || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%s: stdout %q, stderr %q, %v, want one line with %q", args, stdout, stderr, err, want)
+		}
+	}
+}
+
+func TestStackLine_SaysThatAStackIsNotServedYet(t *testing.T) {
+	for restoring, want := range map[bool]string{true: "\tlive (restoring)\t", false: "\tlive\t"} {
+		if line := stackLine(&operator.Stack{ID: "stk_1", Name: "shop", Status: "live", Restoring: restoring}); !strings.Contains(line, want) {
+			t.Errorf("%q does not have %q", line, want)
 		}
 	}
 }

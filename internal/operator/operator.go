@@ -28,8 +28,10 @@ import (
 	"github.com/berth-host/berth/internal/usage"
 )
 
-// Host stops and deletes stacks; the supervisor implements it.
+// Host knows, stops and deletes the stacks of this node; the supervisor implements it.
 type Host interface {
+	// Down reports whether a stack is of this node and not served.
+	Down(id string) bool
 	Stop(ctx context.Context, id, reason string) error
 	Delete(ctx context.Context, id string) error
 }
@@ -227,7 +229,7 @@ func (s *Server) listStacks(ctx context.Context, _ none) (Stacks, error) {
 	used := s.cfg.Usage()
 	list := Stacks{Stacks: make([]Stack, len(all))}
 	for i, st := range all {
-		list.Stacks[i] = view(st, s.nodeName(st), emails, used[st.ID])
+		list.Stacks[i] = s.view(st, emails, used[st.ID])
 	}
 	list.Builds.Running, list.Builds.Waiting = s.cfg.Builds()
 	return list, nil
@@ -243,7 +245,7 @@ func (s *Server) showStack(ctx context.Context, a stackID) (Stack, error) {
 		return Stack{}, err
 	}
 	used := s.cfg.Usage()[st.ID]
-	whole := view(st, s.nodeName(st), emails, used)
+	whole := s.view(st, emails, used)
 	whole.Services = make([]Service, len(st.Generation.Services))
 	for i := range st.Generation.Services {
 		svc := &st.Generation.Services[i]
@@ -289,11 +291,12 @@ func (s *Server) emails(ctx context.Context) (map[string]string, error) {
 }
 
 // view returns a stack as an operator sees it.
-func view(st *stack.Stack, nodeName string, emails map[string]string, used map[string]usage.Use) Stack {
+func (s *Server) view(st *stack.Stack, emails map[string]string, used map[string]usage.Use) Stack {
 	v := Stack{
-		NodeName: nodeName,
+		NodeName: s.nodeName(st),
 		ID:       st.ID, Name: st.Name, Status: string(st.Status), CreatedAt: st.CreatedAt, Deploying: st.Deploying != 0,
-		Failure: cmp.Or(st.Error, st.DeployError), Node: st.Node, Epoch: st.Epoch,
+		Restoring: st.Restoring() || st.Status == stack.Live && s.cfg.Host.Down(st.ID),
+		Failure:   cmp.Or(st.Error, st.DeployError), Node: st.Node, Epoch: st.Epoch,
 	}
 	if st.Owner != "" {
 		owner := cmp.Or(emails[st.Owner], st.Owner)

@@ -27,7 +27,10 @@ import (
 type host struct {
 	told []string
 	err  error
+	down string // id of a stack
 }
+
+func (h *host) Down(id string) bool { return id == h.down }
 
 func (h *host) Stop(_ context.Context, id, reason string) error {
 	h.told = append(h.told, "stop "+id+": "+reason)
@@ -147,6 +150,28 @@ func TestStacks_AreShownWithWhatTheyUse(t *testing.T) {
 	require.Equal(t, Service{"web", "node@22", "pending", &cores, &memory, &data}, one.Services[0])
 	_, err = w.client.Stack(t.Context(), "stk_ffffffffffff")
 	require.ErrorContains(t, err, "stk_ffffffffffff")
+}
+
+func TestStacks_ThatAreNotServedYetAreRestoring(t *testing.T) {
+	w := newWorld(t)
+	restoring := map[string]bool{}
+	for _, down := range []bool{true, false} {
+		k := stack.New("shop", []stack.Spec{{Name: "web"}}, stack.Now())
+		k.Status, k.Deploying = stack.Live, 0
+		require.NoError(t, w.store.Create(t.Context(), k, nil))
+		restoring[k.ID] = down
+		if down {
+			w.host.down = k.ID
+		}
+	}
+	all, err := w.client.Stacks(t.Context())
+	require.NoError(t, err)
+	found := map[string]bool{}
+	for _, s := range all.Stacks {
+		require.Equal(t, "live", s.Status)
+		found[s.ID] = s.Restoring
+	}
+	require.Equal(t, restoring, found)
 }
 
 func TestStop_TellsTheOwnerWhy(t *testing.T) {

@@ -11,6 +11,7 @@ type Stack struct {
 	CreatedAt time.Time  `json:"created_at"`
 	ExpiresAt *time.Time `json:"expires_at"` // nil for a claimed stack
 	Deploying bool       `json:"deploying"`
+	Restoring bool       `json:"restoring"` // what it served is being brought back
 	Cores     *float64   `json:"cpu_cores"`
 	Memory    *int64     `json:"memory_bytes"`
 	Data      *int64     `json:"data_bytes"`

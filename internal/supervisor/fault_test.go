@@ -180,7 +180,12 @@ func TestStart_WaitsForABaseImageThatCannotBeMadeYet(t *testing.T) {
 		})
 
 		w.startServer()
+		synctest.Wait()
+		require.Equal(t, stack.Live, w.get(st.ID).Status)
+		require.True(t, w.sup.Down(st.ID))
 		w.awaitEvent(st.ID, "stack.restored", 1)
+		w.served(st)
+		require.False(t, w.sup.Down(st.ID))
 		require.Zero(t, count(w.events(st.ID), "stack.failed"))
 		require.True(t, w.answers(st, "web"))
 	})

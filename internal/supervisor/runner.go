@@ -239,6 +239,13 @@ func (r *runner) discardStack() {
 // again, or does only what cannot harm a generation that has fallen.
 func (r *runner) serving() *generation { return r.served.Load() }
 
+// Down reports whether a stack is of this node and no generation of it is served. Its row may
+// say that it is live: then it is being brought back.
+func (s *Supervisor) Down(id string) bool {
+	r := s.lookup(id)
+	return r != nil && r.serving() == nil
+}
+
 // swapServed makes g the served generation and returns the one before.
 func (r *runner) swapServed(g *generation) *generation {
 	old, _ := ask(r.ctx, r, func(*loop) *generation { return r.served.Swap(g) })
