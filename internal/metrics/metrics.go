@@ -78,6 +78,7 @@ func histogram(name string, buckets []float64, help string, labels ...string) *p
 
 // Asked is what is asked each time that the metrics are read.
 type Asked struct {
+	Version  string                                        // of the program
 	Builds   func() (running, waiting int)                 // builds that run, and that wait for a slot
 	Statuses []string                                      // of stacks; each is shown, even without a stack
 	Stacks   func(context.Context) (map[string]int, error) // number of stacks by status
@@ -93,7 +94,7 @@ func (m *Metrics) Handler(asked Asked) http.Handler {
 			func() int { running, _ := asked.Builds(); return running }),
 		gauge("berth_builds_waiting", "Builds that are waiting for a slot.",
 			func() int { _, waiting := asked.Builds(); return waiting }),
-		stacks(asked))
+		buildInfo(asked.Version), stacks(asked))
 	if asked.Nodes != nil {
 		registry.MustRegister(m.leases, nodes(asked.Nodes))
 	}
@@ -103,6 +104,13 @@ func (m *Metrics) Handler(asked Asked) http.Handler {
 func gauge(name, help string, value func() int) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
 		func() float64 { return float64(value()) })
+}
+
+// buildInfo returns a gauge whose label is the version of the program.
+func buildInfo(version string) prometheus.Collector {
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "berth_build_info", Help: "1, with the version of the program that runs."}, []string{"version"})
+	info.WithLabelValues(version).Set(1)
+	return info
 }
 
 // usual are the methods with their own label.

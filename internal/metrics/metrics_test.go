@@ -31,6 +31,7 @@ func TestMetrics_ShowWhatTheyAreToldAndAsk(t *testing.T) {
 	m.Delivery("retried", 20*time.Millisecond)
 	m.Mail("sent")
 	status, text := scrape(m, metrics.Asked{
+		Version:  "1.2.3",
 		Builds:   func() (int, int) { return 4, 2 },
 		Statuses: []string{"building", "live"},
 		Stacks:   func(context.Context) (map[string]int, error) { return map[string]int{"live": 3}, nil },
@@ -50,6 +51,7 @@ func TestMetrics_ShowWhatTheyAreToldAndAsk(t *testing.T) {
 		`berth_arrivals_total{host="service"} 1`,
 		`berth_connections_total{lane="handed_over"} 1`,
 		`berth_connections_over_limit_total{outcome="refused"} 1`,
+		`berth_build_info{version="1.2.3"} 1`,
 		`berth_builds_running 4`,
 		`berth_builds_waiting 2`,
 		`berth_stacks{status="building"} 0`,

@@ -48,6 +48,7 @@ func (s *Server) adminRoutes() http.Handler {
 // asked returns what the metrics ask for when they are read.
 func (s *Server) asked() metrics.Asked {
 	asked := metrics.Asked{
+		Version:  version(),
 		Builds:   s.builder.Queue,
 		Statuses: []string{string(stack.Building), string(stack.Live), string(stack.Failed), string(stack.Expired)},
 		Stacks: func(ctx context.Context) (map[string]int, error) {
