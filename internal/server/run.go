@@ -254,5 +254,13 @@ func NewLogger(f *os.File) *slog.Logger {
 	if term.IsTerminal(int(f.Fd())) {
 		return slog.New(tint.NewTextHandler(f, nil))
 	}
-	return slog.New(slog.NewJSONHandler(f, nil))
+	return slog.New(slog.NewJSONHandler(f, &slog.HandlerOptions{ReplaceAttr: writeDuration}))
+}
+
+// writeDuration replaces a duration, which would be a number of nanoseconds, by its text.
+func writeDuration(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	return a
 }

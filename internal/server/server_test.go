@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -83,4 +84,14 @@ func TestNew_AnswersWhileItWaitsForTheEngine(t *testing.T) {
 	require.Contains(t, string(body), `{"ok":false,"checks":[{"name":"engine","status":"fail","detail":"the server waits for its Docker engine"`)
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
+}
+
+func TestNewLogger_WritesDurationsAsText(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	require.NoError(t, err)
+	defer f.Close()
+	server.NewLogger(f).Info("shutting down", "limit", 90*time.Second, "count", 3)
+	text, err := os.ReadFile(f.Name())
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"msg":"shutting down","limit":"1m30s","count":3`)
 }
