@@ -34,7 +34,21 @@ mirror() {
 	fi
 }
 
+# programs_run fails unless programs run where mmdebstrap unpacks Debian and runs it.
+programs_run() {
+	try=$(mktemp)
+	echo '#!/bin/sh' >"$try"
+	chmod 700 "$try"
+	if ! "$try" 2>/dev/null; then
+		rm "$try"
+		say "no program runs in ${TMPDIR:-/tmp}, which is probably mounted noexec: set TMPDIR to a folder on another file system"
+		exit 1
+	fi
+	rm "$try"
+}
+
 rootfs() {
+	programs_run
 	need mmdebstrap mmdebstrap
 	keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 	[ -f $keyring ] || need debian-archive-keyring debian-archive-keyring

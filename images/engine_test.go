@@ -18,7 +18,7 @@ type machine struct {
 func newMachine(t *testing.T) machine {
 	t.Helper()
 	m := machine{t, t.TempDir()}
-	for _, tool := range []string{"sh", "grep", "setsid", "nohup", "sleep", "tail", "cat", "touch"} {
+	for _, tool := range []string{"sh", "grep", "setsid", "nohup", "sleep", "tail", "cat", "touch", "mktemp", "chmod", "rm"} {
 		found, err := exec.LookPath(tool)
 		if err != nil {
 			t.Skipf("%s is missing here", tool)
@@ -51,10 +51,10 @@ func (m machine) run(env ...string) (said string, ok bool, calls string) {
 	return m.script("engine.sh", env...)
 }
 
-// script runs a script as run does.
-func (m machine) script(name string, env ...string) (said string, ok bool, calls string) {
+// script runs a script with its arguments as run does.
+func (m machine) script(line string, env ...string) (said string, ok bool, calls string) {
 	m.t.Helper()
-	command := exec.CommandContext(m.t.Context(), "sh", name)
+	command := exec.CommandContext(m.t.Context(), "sh", strings.Fields(line)...)
 	command.Env = append(env, "PATH="+m.dir, "MACHINE="+m.dir, "BERTH_OS_RELEASE="+m.dir+"/os-release",
 		"BERTH_SYSTEMD="+m.dir+"/none", "BERTH_DOCKERD_LOG="+m.dir+"/dockerd.log")
 	out, err := command.CombinedOutput()
@@ -144,6 +144,28 @@ func TestDebian_ReplacesAnImageWithoutFiles(t *testing.T) {
 		m.fake("docker", size)
 		if said, ok, calls := m.script("debian.sh"); !ok || strings.Contains(calls, "docker pull") != (want != "") || !strings.Contains(said, want) {
 			t.Errorf("%s: said %q, %v, called %q", size, said, ok, calls)
+		}
+	}
+}
+
+func TestDebian_NamesTMPDIRIfNoProgramRunsThere(t *testing.T) {
+	for name, noexec := range map[string]bool{"noexec": true, "exec": false} {
+		m := newMachine(t)
+		m.fake("mmdebstrap", "")
+		m.fake("apt-get", "")
+		if noexec {
+			if err := os.Remove(filepath.Join(m.dir, "chmod")); err != nil {
+				t.Fatal(err)
+			}
+			m.fake("chmod", "")
+		}
+		temp := t.TempDir()
+		said, ok, calls := m.script("debian.sh rootfs", "TMPDIR="+temp)
+		if ok == noexec || strings.Contains(said, temp+", which is probably mounted noexec: set TMPDIR") != noexec || strings.Contains(calls, "mmdebstrap --quiet") == noexec {
+			t.Errorf("%s: said %q, %v, called %q", name, said, ok, calls)
+		}
+		if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+			t.Errorf("%s: left %v, %v", name, left, err)
 		}
 	}
 }
