@@ -37,20 +37,25 @@ const (
 
 // BackUpData calls put with the data of each service of a stack of this node, also of services
 // that a deploy has dropped. Databases that run are dumped; other files are copied while all
-// processes are paused, or while they run if that takes too long. It returns why the data of
-// services could not be read, by their names. A stack that is not here, or goes meanwhile, has
+// processes are paused, or while they run if that takes too long. All of it is in files before
+// put is called, so the stack does not wait for put. It returns why the data of services could
+// not be read, by their names. A stack that is not here, or goes before its data is copied, has
 // no data.
 func (s *Supervisor) BackUpData(ctx context.Context, id string, put func(ServiceData) error) (missing map[string]error, err error) {
 	r := s.lookup(id)
 	if r == nil {
 		return nil, nil
 	}
-	ctx, cancel := endsWith(ctx, r.ctx)
-	defer cancel()
-	b := &dataBackup{runner: r, put: put, pending: map[string]bool{}, missing: map[string]error{}}
-	err = b.take(ctx)
+	b := &dataBackup{runner: r, missing: map[string]error{}}
+	defer b.close()
+	taking, cancel := endsWith(ctx, r.ctx)
+	err = b.take(taking)
+	cancel()
 	if isDeleted(err) || r.ctx.Err() != nil && s.ctx.Err() == nil {
 		return nil, nil
+	}
+	if err == nil {
+		err = b.put(put)
 	}
 	return b.missing, err
 }
@@ -58,11 +63,52 @@ func (s *Supervisor) BackUpData(ctx context.Context, id string, put func(Service
 // dataBackup is a backup of the data of a stack that is being made.
 type dataBackup struct {
 	runner  *runner
-	put     func(ServiceData) error
-	pending map[string]bool // services whose data was put from the file of an earlier backup
+	taken   []takenData
 	missing map[string]error
 }
 
+// takenData is the data of a service in a file.
+type takenData struct {
+	data ServiceData
+	file tempFile
+}
+
+// add notes that the data of a service is in a file, which close closes.
+func (b *dataBackup) add(d ServiceData, file tempFile) (err error) {
+	d.Size, err = file.Seek(0, io.SeekEnd)
+	b.taken = append(b.taken, takenData{d, file})
+	return err
+}
+
+// has reports whether the data of a service is in a file.
+func (b *dataBackup) has(service string) bool {
+	return slices.ContainsFunc(b.taken, func(d takenData) bool { return d.data.Service == service })
+}
+
+// put calls put with all that is in files, and closes each of them after that.
+func (b *dataBackup) put(put func(ServiceData) error) error {
+	for _, d := range b.taken {
+		if _, err := d.file.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		d.data.Content = d.file
+		if err := put(d.data); err != nil {
+			return err
+		}
+		_ = d.file.Close() // it was only read
+	}
+	return nil
+}
+
+// close closes the files, also those that put has closed.
+func (b *dataBackup) close() {
+	for _, d := range b.taken {
+		_ = d.file.Close() // nobody reads it again
+	}
+}
+
+// take puts the data of the services into files. Until it returns, the stack is not idle, and its
+// data is neither replaced nor kept apart.
 func (b *dataBackup) take(ctx context.Context) error {
 	r := b.runner
 	// What is idle is tidied, and the helpers are leftovers. Besides, what the row says is served
@@ -101,7 +147,7 @@ func (b *dataBackup) begin(ctx context.Context) (*dataCopy, error) {
 	if c.image, err = r.sup.helperImage(ctx, st); err != nil { // it may take minutes to build
 		return nil, err
 	}
-	if err := b.putPending(); err != nil {
+	if err := b.openPending(); err != nil {
 		return nil, err
 	}
 	there, err := r.inventory(ctx) // after these files: what they had may be in volumes by now
@@ -109,7 +155,7 @@ func (b *dataBackup) begin(ctx context.Context) (*dataCopy, error) {
 		return nil, err
 	}
 	for _, service := range servicesWithData(st, there) {
-		if b.pending[service] {
+		if b.has(service) {
 			continue
 		}
 		dumped, err := b.dump(ctx, service)
@@ -123,8 +169,9 @@ func (b *dataBackup) begin(ctx context.Context) (*dataCopy, error) {
 	return c, nil
 }
 
-// putPending puts data of an earlier backup that no volume has again yet.
-func (b *dataBackup) putPending() error {
+// openPending opens the files of an earlier backup whose data no volume has again yet. They may be
+// removed after that.
+func (b *dataBackup) openPending() error {
 	all, err := b.runner.cfg.Dir.AllBackedUp(b.runner.id)
 	if err != nil {
 		return err
@@ -134,19 +181,17 @@ func (b *dataBackup) putPending() error {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			err = b.add(ServiceData{Service: service, Dump: from.Dump}, file)
 		}
-		b.pending[service] = true
-		err = b.putFile(ServiceData{Service: service, Dump: from.Dump}, file)
-		if err = errors.Join(err, file.Close()); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// dump puts the dump of a service that is a database and runs. It reports whether there is one:
+// dump makes the dump of a service that is a database and runs. It reports whether there is one:
 // the files of a database can be copied as well.
 func (b *dataBackup) dump(ctx context.Context, service string) (done bool, err error) {
 	r := b.runner
@@ -155,14 +200,13 @@ func (b *dataBackup) dump(ctx context.Context, service string) (done bool, err e
 	}
 	file, err := r.spool(func(w io.Writer) error { return r.dump(ctx, service, w) })
 	switch {
+	case err == nil:
+		return true, b.add(ServiceData{Service: service, Dump: true}, file)
 	case ctx.Err() != nil:
 		return false, context.Cause(ctx)
-	case err != nil:
-		r.log.Warn("database not dumped for a backup; its files are copied", "service", service, "error", err)
-		return false, nil
 	}
-	defer closeFiles(map[string]tempFile{service: file})
-	return true, b.putFile(ServiceData{Service: service, Dump: true}, file)
+	r.log.Warn("database not dumped for a backup; its files are copied", "service", service, "error", err)
+	return false, nil
 }
 
 // spool writes to a file without a name, as long as the disk has room.
@@ -177,30 +221,19 @@ func (r *runner) spool(write func(io.Writer) error) (tempFile, error) {
 	return file, nil
 }
 
-func (b *dataBackup) putFile(d ServiceData, file tempFile) (err error) {
-	if d.Size, err = file.Seek(0, io.SeekEnd); err != nil {
-		return err
-	}
-	if _, err = file.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	d.Content = file
-	return b.put(d)
-}
-
-// copyFiles puts the data of services whose files are copied.
+// copyFiles copies the data of services whose files are copied.
 func (b *dataBackup) copyFiles(ctx context.Context, c *dataCopy) error {
 	r := b.runner
 	busy := b.isBusy(ctx, c.gen)
 	running := c.gen != nil && len(c.gen.allProcesses()) > 0
 	if running && len(c.next.Services) > 0 {
 		files, err := b.copyPaused(ctx, c)
-		defer closeFiles(files)
-		switch {
-		case ctx.Err() != nil:
+		if err == nil {
+			return b.addFiles(files, busy || b.isBusy(ctx, c.gen))
+		}
+		closeFiles(files)
+		if ctx.Err() != nil {
 			return context.Cause(ctx)
-		case err == nil:
-			return b.putFiles(files, busy || b.isBusy(ctx, c.gen))
 		}
 		r.log.Info("data of the stack not copied while it was paused; copying it while the stack runs", "error", err)
 	}
@@ -229,16 +262,14 @@ func (b *dataBackup) copyPaused(ctx context.Context, c *dataCopy) (map[string]te
 	return c.copyPaused(ctx, backupPause)
 }
 
-func (b *dataBackup) putFiles(files map[string]tempFile, moving bool) error {
+func (b *dataBackup) addFiles(files map[string]tempFile, moving bool) (err error) {
 	for _, service := range slices.Sorted(maps.Keys(files)) {
-		if err := b.putFile(ServiceData{Service: service, Moving: moving}, files[service]); err != nil {
-			return err
-		}
+		err = errors.Join(err, b.add(ServiceData{Service: service, Moving: moving}, files[service]))
 	}
-	return nil
+	return err
 }
 
-// copyOne copies and puts the data of a service as it is.
+// copyOne copies the data of a service as it is.
 func (b *dataBackup) copyOne(ctx context.Context, c *dataCopy, service string, moving bool) (err error) {
 	r := b.runner
 	for range backupTries {
@@ -246,12 +277,11 @@ func (b *dataBackup) copyOne(ctx context.Context, c *dataCopy, service string, m
 		file, err = r.spool(func(w io.Writer) error {
 			return r.cfg.Engine.ReadData(ctx, dataKey(c.st, service), "", c.image, w)
 		})
+		if err == nil {
+			return b.add(ServiceData{Service: service, Moving: moving || b.isBusy(ctx, c.gen)}, file)
+		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
-		}
-		if err == nil {
-			defer closeFiles(map[string]tempFile{service: file})
-			return b.putFile(ServiceData{Service: service, Moving: moving || b.isBusy(ctx, c.gen)}, file)
 		}
 		r.log.Warn("data not read for a backup", "service", service, "error", err)
 	}

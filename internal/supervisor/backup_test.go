@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -98,20 +99,59 @@ func TestBackUp_GoesOnWithoutWhatCannotBeRead(t *testing.T) {
 	}, long)
 }
 
-// While data is backed up it is not replaced, and a deletion does not wait for the backup.
-func TestBackUp_KeepsOffAReplacementAndNoDeletion(t *testing.T) {
+// While data is copied it is not replaced. Nothing waits for the reader, and the reader gets what
+// was copied even if the stack goes.
+func TestBackUp_KeepsOffAReplacementUntilDataIsCopied(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(w *world) {
 		st, texts := w.writer()
 		send(texts, "kept")
-		_, err := w.sup.BackUpData(w.t.Context(), st.ID, func(ServiceData) error {
+		late := w.keepFile(st, ServiceData{Service: "dropped", Content: strings.NewReader("late")})
+		copying := false
+		w.engine.Before("ReadData", func(string) error {
+			copying = true
 			_, err := w.sup.ReplaceData(w.t.Context(), st.ID, "web", bytes.NewReader(nil))
 			require.Equal(t, stack.Conflict, stack.KindOf(err))
 			require.ErrorContains(t, err, "being backed up")
-			require.NoError(t, w.sup.Delete(w.t.Context(), st.ID))
-			return errors.New("the reader has left")
+			return nil
+		})
+		got := map[string]string{}
+		missing, err := w.sup.BackUpData(w.t.Context(), st.ID, func(d ServiceData) error {
+			content, err := io.ReadAll(d.Content)
+			got[d.Service] = string(content)
+			if len(got) == 1 {
+				require.Equal(t, map[string]string{"dropped": "late"}, got)
+				require.True(t, w.sup.lookup(st.ID).isIdleBeside())
+				require.NoError(t, w.replaceData(st, "replaced"))
+				require.NoError(t, w.sup.Delete(w.t.Context(), st.ID))
+				require.NoFileExists(t, late)
+			}
+			return err
 		})
 		require.NoError(t, err)
+		require.Empty(t, missing)
+		require.True(t, copying)
+		require.Contains(t, got["web"], "kept")
+	}, func(c *Config) {
+		long(c)
+		ofData(c)
+	})
+}
+
+// A deletion does not wait for a backup, which goes on with the next stack.
+func TestBackUp_KeepsOffNoDeletion(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st, texts := w.writer()
+		send(texts, "kept")
+		w.engine.Before("ReadData", func(string) error {
+			w.engine.Before("ReadData", nil)
+			return w.sup.Delete(w.t.Context(), st.ID)
+		})
+		all, missing := w.backUp(st)
+		require.Empty(t, all)
+		require.Empty(t, missing)
+		require.Nil(t, w.sup.lookup(st.ID))
 	}, long)
 }
 
