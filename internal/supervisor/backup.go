@@ -62,9 +62,10 @@ func (s *Supervisor) BackUpData(ctx context.Context, id string, put func(Service
 
 // dataBackup is a backup of the data of a stack that is being made.
 type dataBackup struct {
-	runner  *runner
-	taken   []takenData
-	missing map[string]error
+	runner   *runner
+	services []string // that have data, as far as it is known
+	taken    []takenData
+	missing  map[string]error
 }
 
 // takenData is the data of a service in a file.
@@ -75,14 +76,19 @@ type takenData struct {
 
 // add notes that the data of a service is in a file, which close closes.
 func (b *dataBackup) add(d ServiceData, file tempFile) (err error) {
-	d.Size, err = file.Seek(0, io.SeekEnd)
+	if d.Size, err = file.Seek(0, io.SeekEnd); err != nil {
+		return errors.Join(err, file.Close())
+	}
 	b.taken = append(b.taken, takenData{d, file})
-	return err
+	return nil
 }
 
-// has reports whether the data of a service is in a file.
-func (b *dataBackup) has(service string) bool {
-	return slices.ContainsFunc(b.taken, func(d takenData) bool { return d.data.Service == service })
+// left returns the services whose data is neither in a file nor missing.
+func (b *dataBackup) left() []string {
+	return slices.DeleteFunc(slices.Clone(b.services), func(service string) bool {
+		isTaken := slices.ContainsFunc(b.taken, func(d takenData) bool { return d.data.Service == service })
+		return isTaken || b.missing[service] != nil
+	})
 }
 
 // put calls put with all that is in files, and closes each of them after that.
@@ -129,44 +135,49 @@ func (b *dataBackup) take(ctx context.Context) error {
 		}
 	}
 	defer r.keeping.Store(false)
-	c, err := b.begin(ctx)
+	st, err := r.get(ctx)
 	if err != nil {
 		return err
 	}
-	return b.copyFiles(ctx, c)
+	b.services = processServices(st)
+	err = b.takeAll(ctx, st)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	for _, service := range b.left() {
+		r.log.Warn("data not read for a backup", "service", service, "error", err)
+		b.missing[service] = err
+	}
+	return nil
 }
 
-// begin dumps the databases that run, and returns a copy of the other services' data.
-func (b *dataBackup) begin(ctx context.Context) (*dataCopy, error) {
+// takeAll dumps the databases that run, and copies the other services' data. After an error, data
+// of services is left.
+func (b *dataBackup) takeAll(ctx context.Context, st *stack.Stack) error {
 	r := b.runner
-	st, err := r.get(ctx)
-	if err != nil {
-		return nil, err
-	}
-	c := &dataCopy{runner: r, gen: r.serving(), st: st, helpers: map[string]string{}}
-	if c.image, err = r.sup.helperImage(ctx, st); err != nil { // it may take minutes to build
-		return nil, err
-	}
 	if err := b.openPending(); err != nil {
-		return nil, err
+		return err
 	}
 	there, err := r.inventory(ctx) // after these files: what they had may be in volumes by now
 	if err != nil {
-		return nil, err
+		return err
 	}
-	for _, service := range servicesWithData(st, there) {
-		if b.has(service) {
-			continue
-		}
-		dumped, err := b.dump(ctx, service)
-		if err != nil {
-			return nil, err
-		}
-		if !dumped {
-			c.next.Services = append(c.next.Services, service)
+	b.services = servicesWithData(st, there)
+	for _, service := range b.left() {
+		if err := b.dump(ctx, service); err != nil {
+			return err
 		}
 	}
-	return c, nil
+	if len(b.left()) == 0 {
+		return nil
+	}
+	image, err := r.sup.helperImage(ctx, st) // it may take minutes to build
+	if err != nil {
+		return err
+	}
+	c := &dataCopy{runner: r, gen: r.serving(), st: st, image: image, helpers: map[string]string{}}
+	c.next.Services = b.left()
+	return b.copyFiles(ctx, c)
 }
 
 // openPending opens the files of an earlier backup whose data no volume has again yet. They may be
@@ -185,28 +196,28 @@ func (b *dataBackup) openPending() error {
 			err = b.add(ServiceData{Service: service, Dump: from.Dump}, file)
 		}
 		if err != nil {
-			return err
+			b.missing[service] = err
 		}
 	}
 	return nil
 }
 
-// dump makes the dump of a service that is a database and runs. It reports whether there is one:
-// the files of a database can be copied as well.
-func (b *dataBackup) dump(ctx context.Context, service string) (done bool, err error) {
+// dump makes the dump of a service if it is a database and runs. If that fails, its files are
+// left.
+func (b *dataBackup) dump(ctx context.Context, service string) error {
 	r := b.runner
 	if p := r.servedProcess(service); p == nil || !p.isDatabase() {
-		return false, nil
+		return nil
 	}
 	file, err := r.spool(func(w io.Writer) error { return r.dump(ctx, service, w) })
 	switch {
 	case err == nil:
-		return true, b.add(ServiceData{Service: service, Dump: true}, file)
+		return b.add(ServiceData{Service: service, Dump: true}, file)
 	case ctx.Err() != nil:
-		return false, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 	r.log.Warn("database not dumped for a backup; its files are copied", "service", service, "error", err)
-	return false, nil
+	return nil
 }
 
 // spool writes to a file without a name, as long as the disk has room.
@@ -221,12 +232,12 @@ func (r *runner) spool(write func(io.Writer) error) (tempFile, error) {
 	return file, nil
 }
 
-// copyFiles copies the data of services whose files are copied.
+// copyFiles copies the data of services as files.
 func (b *dataBackup) copyFiles(ctx context.Context, c *dataCopy) error {
 	r := b.runner
 	busy := b.isBusy(ctx, c.gen)
 	running := c.gen != nil && len(c.gen.allProcesses()) > 0
-	if running && len(c.next.Services) > 0 {
+	if running {
 		files, err := b.copyPaused(ctx, c)
 		if err == nil {
 			return b.addFiles(files, busy || b.isBusy(ctx, c.gen))

@@ -2,11 +2,15 @@ package supervisor
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -82,19 +86,57 @@ func TestBackUp_HasWhatIsNotRestoredYet(t *testing.T) {
 
 func TestBackUp_GoesOnWithoutWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
-	inWorld(t, func(w *world) {
-		st, texts := w.writer()
-		send(texts, "kept")
-		broken := errors.New("the disk is broken")
-		w.engine.Before("ReadData", func(string) error { return broken })
-		all, missing := w.backUp(st)
-		require.Empty(t, all)
-		require.ErrorIs(t, missing["web"], broken)
-		require.Empty(t, w.engine.Paused())
+	for method, lacks := range map[string][]string{"ReadData": {"web"}, "HasImage": {"web"}, "Inventory": {"db", "web"}} {
+		t.Run(method, func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, func(w *world) {
+				st := w.long(using("web"), db())
+				broken := errors.New("the disk is broken")
+				w.engine.Before(method, func(string) error { return broken })
+				all, missing := w.backUp(st)
+				require.Len(t, all, 2-len(lacks))
+				require.Equal(t, lacks, slices.Sorted(maps.Keys(missing)))
+				for _, why := range missing {
+					require.ErrorIs(t, why, broken)
+				}
+				require.Empty(t, w.engine.Paused())
 
-		require.NoError(t, w.sup.Delete(w.t.Context(), st.ID))
-		all, missing = w.backUp(st)
-		require.Empty(t, all)
+				w.engine.Before(method, nil)
+				all, missing = w.backUp(st)
+				require.Len(t, all, 2)
+				require.True(t, all["db"].Dump)
+				require.Empty(t, missing)
+			}, long)
+		})
+	}
+}
+
+// What a backup has left that cannot be opened is missing, and nothing else is taken for it.
+func TestBackUp_GoesOnWithoutAFileThatCannotBeOpened(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.long(service("web"), service("api"))
+		path := w.dir.BackedUpPath(st.ID, "web", false)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		require.NoError(t, syscall.Mknod(path, syscall.S_IFSOCK|0o600, 0)) // which nothing opens
+		all, missing := w.backUp(st)
+		require.Equal(t, []string{"api"}, slices.Collect(maps.Keys(all)))
+		require.Equal(t, []string{"web"}, slices.Collect(maps.Keys(missing)))
+	}, long)
+}
+
+func TestBackUp_EndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.long(service("web"))
+		ctx, cancel := context.WithCancelCause(w.t.Context())
+		stopping := errors.New("the server is stopping")
+		w.engine.Before("Inventory", func(string) error {
+			cancel(stopping)
+			return stopping
+		})
+		missing, err := w.sup.BackUpData(ctx, st.ID, func(ServiceData) error { return nil })
+		require.ErrorIs(t, err, stopping)
 		require.Empty(t, missing)
 	}, long)
 }
