@@ -186,6 +186,8 @@ func (d *Driver) Pause(ctx context.Context, id string) error {
 			return nil
 		case err != nil && strings.Contains(err.Error(), notRunning):
 			return fmt.Errorf("%w: %w", engine.ErrNotRunning, err)
+		case err != nil && strings.Contains(err.Error(), notFrozen):
+			return fmt.Errorf("%w: %w", engine.ErrNotFrozen, err)
 		}
 		return err
 	})

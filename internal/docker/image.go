@@ -91,7 +91,7 @@ func (d *Driver) quieten(ctx context.Context, id string) error {
 	switch {
 	case err == nil, errors.Is(err, engine.ErrNotRunning):
 		return nil
-	case !strings.Contains(err.Error(), notFrozen):
+	case !errors.Is(err, engine.ErrNotFrozen):
 		return err
 	}
 	now := 0 // seconds until the kill

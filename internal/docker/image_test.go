@@ -95,6 +95,7 @@ func TestCommit_CountsWhileTheContainerIsPaused(t *testing.T) {
 	assert.Equal(t, []string{"id/pause", "size=1"}, asked, "it is refused before it begins")
 
 	asked, freezes = nil, false
+	require.ErrorIs(t, d.Pause(t.Context(), "id"), engine.ErrNotFrozen)
 	require.NoError(t, d.Commit(t.Context(), "id", "ref", key, engine.ImageConfig{}))
 	assert.Equal(t, []string{"id/stop", "size=1", "commit"}, asked, "what does not freeze is killed")
 }

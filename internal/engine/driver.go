@@ -75,8 +75,9 @@ type Driver interface {
 
 	// Pause keeps everything in a container from running until Unpause. Nothing of it ends:
 	// files, memory and connections stay, and whoever connects waits. Pause succeeds if the
-	// container is paused already, and returns ErrNotRunning if it does not run. After any
-	// other error it may be paused.
+	// container is paused already, and returns ErrNotRunning if it does not run, and
+	// ErrNotFrozen if the kernel does not stop it in time. After any other error it may be
+	// paused.
 	Pause(ctx context.Context, id string) error
 
 	// Unpause lets a container run that Pause has stopped. It succeeds if the container is

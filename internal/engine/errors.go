@@ -16,6 +16,7 @@ var (
 	ErrNoNetwork    = errors.New("no network is free")      // all subnets of the pool are taken
 	ErrNoRoom       = errors.New("no room for an image")
 	ErrNotRunning   = errors.New("the container does not run")
+	ErrNotFrozen    = errors.New("the container does not freeze") // for now, as where the machine has too much to do
 	ErrHidden       = errors.New("the machine does not show it")
 	ErrNotBegun     = errors.New("the command could not be started")
 	ErrEnded        = errors.New("the container ended before the command")

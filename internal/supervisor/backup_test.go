@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -57,6 +58,31 @@ func TestBackUp_PausesForFiveSecondsAtMost(t *testing.T) {
 			require.LessOrEqual(t, paused.longest, backupPause)
 			require.Empty(t, w.engine.Paused())
 			require.True(t, w.answers(st, "web"))
+		}, long)
+	}
+}
+
+// A busy machine may need another attempt to freeze a process.
+func TestBackUp_PausesAgainWhatDoesNotFreeze(t *testing.T) {
+	t.Parallel()
+	for fails, moves := range map[int32]bool{freezeTries - 1: false, freezeTries: true} {
+		inWorld(t, func(w *world) {
+			st, texts := w.writer()
+			send(texts, "kept")
+			var tries atomic.Int32
+			w.engine.Before("Pause", func(string) error {
+				if tries.Add(1) <= fails {
+					return engine.ErrNotFrozen
+				}
+				return nil
+			})
+			began := time.Now()
+			all, missing := w.backUp(st)
+			require.Empty(t, missing)
+			require.Equal(t, moves, all["web"].Moving)
+			require.EqualValues(t, freezeTries, tries.Load())
+			require.Equal(t, (freezeTries-1)*freezeAgain, time.Since(began))
+			require.Empty(t, w.engine.Paused())
 		}, long)
 	}
 }

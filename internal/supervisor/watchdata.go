@@ -143,13 +143,7 @@ func (g *generation) whilePaused(ctx context.Context, limit time.Duration, do fu
 	processes := g.allProcesses()
 	g.runner.hasPaused.Store(true)
 	g.runner.pausing.Store(true)
-	err := sideBySide(processes, func(p *process) error {
-		err := g.cfg.Engine.Pause(limited, p.id)
-		if errors.Is(err, engine.ErrNotRunning) {
-			return nil // it crashed, and waits to be started again
-		}
-		return err
-	})
+	err := sideBySide(processes, func(p *process) error { return p.pause(limited) })
 	failpoint.Here("data-paused")
 	done := make(chan error, 1)
 	go func() {
@@ -167,6 +161,28 @@ func (g *generation) whilePaused(ctx context.Context, limit time.Duration, do fu
 		<-done
 		return limited.Err()
 	}
+}
+
+// How often a process is paused that does not freeze, and the time between two attempts.
+const (
+	freezeTries = 3
+	freezeAgain = 200 * time.Millisecond
+)
+
+// pause pauses the process. One that does not run has crashed, and waits to be started again.
+func (p *process) pause(ctx context.Context) (err error) {
+	for try := range freezeTries {
+		if try > 0 && !pause.For(ctx, freezeAgain) {
+			break
+		}
+		if err = p.cfg.Engine.Pause(ctx, p.id); !errors.Is(err, engine.ErrNotFrozen) {
+			break
+		}
+	}
+	if errors.Is(err, engine.ErrNotRunning) {
+		return nil
+	}
+	return err
 }
 
 // resume lets paused processes go on, also if the server stops. What fails is tried again by
