@@ -1,12 +1,16 @@
 package integration
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -306,6 +310,31 @@ func TestBackup_IsCutOffByTheServersDeath(t *testing.T) {
 	h.onceRestored(t, st, 1)
 	require.Equal(t, "hello from web", h.get(t, st.url("web", "/")).body)
 	h.backedUp(t)
+}
+
+// A server that stops does not wait for whoever reads a backup, who is told.
+func TestBackup_IsCutOffByTheServersStop(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	st := h.live(t, program(t), manifest(programManifest))
+	h.put(t, st, "web", "kept", strings.Repeat("more than pipes hold\n", 1<<19))
+	cmd := h.command(t, "backup", "-")
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	require.NoError(t, cmd.Start())
+	_, err = io.ReadFull(out, make([]byte, 1<<10))
+	require.NoError(t, err)
+	began := time.Now()
+	p := h.signal(t, syscall.SIGTERM)
+	_, err = io.Copy(io.Discard, out)
+	require.NoError(t, err)
+	require.Error(t, cmd.Wait())
+	require.NoError(t, p.wait(t))
+	require.Less(t, time.Since(began), 8*time.Second) // less than commands have to end
+	require.Contains(t, said.String(), "the server is stopping, and the backup is not complete; ")
+	require.Equal(t, 1, strings.Count(said.String(), "\n"), said.String())
 }
 
 func TestBackup_GoesToTheStandardOutput(t *testing.T) {

@@ -17,13 +17,7 @@ import (
 // prints. The error is what it says.
 func (h *Host) berthd(t *testing.T, stdin string, args ...string) (stdout string, err error) {
 	t.Helper()
-	path, err := buildShipped() // starts faster than the server under test
-	require.NoError(t, err)
-	cmd := exec.Command(path, args...)
-	cmd.Env = os.Environ()
-	for name, value := range h.env {
-		cmd.Env = append(cmd.Env, name+"="+value)
-	}
+	cmd := h.command(t, args...)
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.Output()
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
@@ -31,6 +25,19 @@ func (h *Host) berthd(t *testing.T, stdin string, args ...string) (stdout string
 		err = errors.New(strings.TrimSpace(string(failed.Stderr)))
 	}
 	return string(out), err
+}
+
+// command returns a command of berthd with the server's settings.
+func (h *Host) command(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	path, err := buildShipped() // starts faster than the server under test
+	require.NoError(t, err)
+	cmd := exec.Command(path, args...)
+	cmd.Env = os.Environ()
+	for name, value := range h.env {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	return cmd
 }
 
 // governs runs a command that must work, and reads the JSON that it prints.

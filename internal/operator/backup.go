@@ -3,9 +3,11 @@ package operator
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
+	"time"
 )
 
 // Backup says what a backup has beside the state, the files and the data.
@@ -28,13 +30,35 @@ func (b Backup) line() string {
 // backupError is the trailer that says why a backup was cut off.
 const backupError = "Berth-Backup-Error"
 
-// backUp answers with a backup. It ends with whoever reads it.
+// errStopping is why a backup was cut off.
+var errStopping = errors.New("the server is stopping, and the backup is not complete; run the command again once the server has started")
+
+// lastWords is how long a reader may take to read on when its backup is cut off, so that it is
+// told why.
+const lastWords = 2 * time.Second
+
+// StopBackups cuts off the backup that is under way, and refuses others.
+func (s *Server) StopBackups() { s.stopBackups() }
+
+// backUp answers with a backup. It ends with whoever reads it, and with StopBackups.
 func (s *Server) backUp(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(s.stopping, func() {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(lastWords)) // the connection may be closed
+		cancel()
+	})()
 	var b Backup
-	out := &begunWriter{to: w}
+	out := &backupWriter{ctx: ctx, to: w}
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxCommand)).Decode(&b)
 	if err == nil {
-		err = s.audited(context.WithoutCancel(r.Context()), b.line(), func() error { return s.cfg.BackUp(r.Context(), b, out) })
+		err = s.audited(context.WithoutCancel(ctx), b.line(), func() error {
+			err := s.cfg.BackUp(ctx, b, out)
+			if err != nil && s.stopping.Err() != nil {
+				return errStopping
+			}
+			return err
+		})
 	}
 	switch {
 	case err == nil:
@@ -47,13 +71,17 @@ func (s *Server) backUp(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// begunWriter knows whether something was written.
-type begunWriter struct {
+// backupWriter writes until ctx ends, and knows whether something was written.
+type backupWriter struct {
+	ctx   context.Context
 	to    io.Writer
 	begun bool
 }
 
-func (w *begunWriter) Write(p []byte) (int, error) {
+func (w *backupWriter) Write(p []byte) (int, error) {
+	if err := w.ctx.Err(); err != nil {
+		return 0, err
+	}
 	w.begun = true
 	return w.to.Write(p)
 }

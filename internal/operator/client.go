@@ -93,9 +93,12 @@ func (c *Client) BackUp(ctx context.Context, b Backup, read func(io.Reader) erro
 	if err = read(res.Body); err == nil {
 		return nil
 	}
-	_, _ = io.CopyN(io.Discard, res.Body, trailerWithin) // it is not waited for if reading failed here
-	if why := res.Trailer.Get(backupError); why != "" {
+	_, rest := io.CopyN(io.Discard, res.Body, trailerWithin) // it is not waited for if reading failed here
+	switch why := res.Trailer.Get(backupError); {
+	case why != "":
 		return errors.New(why)
+	case errors.Is(rest, io.ErrUnexpectedEOF):
+		return errors.New("the server ended before the backup was complete; run the command again once it has started")
 	}
 	return err
 }

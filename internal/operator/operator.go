@@ -51,8 +51,10 @@ type Config struct {
 
 // Server answers the commands of operators.
 type Server struct {
-	cfg  Config
-	http http.Server
+	cfg         Config
+	http        http.Server
+	stopping    context.Context // ends with StopBackups
+	stopBackups context.CancelFunc
 }
 
 type uidKey struct{}
@@ -60,6 +62,7 @@ type uidKey struct{}
 // New returns a Server.
 func New(cfg Config) *Server {
 	s := &Server{cfg: cfg}
+	s.stopping, s.stopBackups = context.WithCancel(context.Background())
 	mux := http.NewServeMux()
 	answer(s, mux, "/stacks/list", func(none) string { return "stacks list" }, s.listStacks)
 	answer(s, mux, "/stacks/show", func(a stackID) string { return "stacks show " + word(a.ID) }, s.showStack)
@@ -87,8 +90,9 @@ func New(cfg Config) *Server {
 // Serve answers commands until Close.
 func (s *Server) Serve(l net.Listener) error { return s.http.Serve(l) }
 
-// Shutdown waits for the commands under way, or for ctx, and then ends them.
+// Shutdown waits for the commands under way except backups, or for ctx, and then ends them.
 func (s *Server) Shutdown(ctx context.Context) error {
+	s.StopBackups()
 	if err := s.http.Shutdown(ctx); err != nil {
 		return errors.Join(fmt.Errorf("shut the operator's socket down: %w", err), s.http.Close())
 	}

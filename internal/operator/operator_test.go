@@ -48,6 +48,8 @@ type world struct {
 	host   *host
 	bans   *Bans
 	used   map[string]map[string]usage.Use
+	backUp func(context.Context, Backup, io.Writer) error
+	server *Server
 	client *Client
 	dir    string
 }
@@ -61,18 +63,19 @@ func newWorld(t *testing.T) *world {
 	w.store, err = store.Open(t.Context(), store.Options{Path: filepath.Join(w.dir, "berth.db"), Sealer: auth.NewSealer(auth.Key{}), Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, w.store.Close()) })
-	s := New(Config{
+	w.server = New(Config{
 		Store: w.store, Host: w.host, Bans: w.bans, Log: slog.New(slog.DiscardHandler),
 		Accounts: account.New(account.Config{Store: w.store}),
 		Usage:    func() map[string]map[string]usage.Use { return w.used },
 		Builds:   func() (running, waiting int) { return 1, 2 },
+		BackUp:   func(ctx context.Context, b Backup, to io.Writer) error { return w.backUp(ctx, b, to) },
 		NodeName: func(string) string { return "two" },
 	})
 	l, err := Listen(w.dir)
 	require.NoError(t, err)
-	go func() { _ = s.Serve(l) }()
+	go func() { _ = w.server.Serve(l) }()
 	t.Cleanup(func() {
-		require.NoError(t, s.Shutdown(context.Background()))
+		require.NoError(t, w.server.Shutdown(context.Background()))
 		_ = l.Close() // again where it was served
 		_, err := os.Lstat(filepath.Join(w.dir, socketName))
 		require.ErrorIs(t, err, os.ErrNotExist)

@@ -91,6 +91,7 @@ func (s *Server) Run(ctx context.Context) error {
 		s.reloads.end()
 	}
 	s.manager.stopping(s.cfg.Drain)
+	s.governing.server.StopBackups()
 	s.drain()
 	if closeErr := s.close(); err == nil || errors.Is(err, http.ErrServerClosed) {
 		err = closeErr

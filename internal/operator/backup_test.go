@@ -1,0 +1,82 @@
+package operator
+
+import (
+	"context"
+	"io"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+type writer func([]byte) (int, error)
+
+func (f writer) Write(p []byte) (int, error) { return f(p) }
+
+// endless writes until it cannot.
+func endless(_ context.Context, _ Backup, to io.Writer) error {
+	for {
+		if _, err := to.Write(make([]byte, 1<<10)); err != nil {
+			return err
+		}
+	}
+}
+
+// result returns what the audit says came of the last command, once it has ended.
+func (w *world) result() (result string) {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool {
+		last, err := w.store.AuditEntries(w.t.Context(), 1)
+		require.NoError(w.t, err)
+		result = last[0].Result
+		return result != begun
+	}, 10*time.Second, time.Millisecond)
+	return result
+}
+
+func TestBackup_IsCutOffWhenTheServerStops(t *testing.T) {
+	w := newWorld(t)
+	w.backUp = endless
+	began := time.Now()
+	err := w.client.BackUp(t.Context(), Backup{}, func(r io.Reader) error {
+		_, err := io.CopyN(io.Discard, r, 1<<20)
+		require.NoError(t, err)
+		w.server.StopBackups()
+		_, err = io.Copy(io.Discard, r)
+		require.NoError(t, err)
+		return io.ErrUnexpectedEOF // of what it read
+	})
+	require.Equal(t, errStopping, err)
+	require.Less(t, time.Since(began), lastWords)
+	require.Equal(t, errStopping.Error(), w.result())
+
+	err = w.client.BackUp(t.Context(), Backup{}, func(io.Reader) error { return nil })
+	require.Equal(t, errStopping, err)
+}
+
+// A reader that does not read on does not keep the server from stopping.
+func TestBackup_IsCutOffWhereNobodyReads(t *testing.T) {
+	w := newWorld(t)
+	var written atomic.Int64
+	w.backUp = func(ctx context.Context, b Backup, to io.Writer) error {
+		return endless(ctx, b, writer(func(p []byte) (int, error) {
+			written.Add(1)
+			return to.Write(p)
+		}))
+	}
+	err := w.client.BackUp(t.Context(), Backup{}, func(r io.Reader) error {
+		require.Eventually(t, func() bool {
+			before := written.Load()
+			time.Sleep(50 * time.Millisecond)
+			return before == written.Load()
+		}, 10*time.Second, time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), lastWords+5*time.Second)
+		defer cancel()
+		require.NoError(t, w.server.Shutdown(ctx))
+		_, err := io.Copy(io.Discard, r)
+		return err
+	})
+	require.ErrorContains(t, err, "the server ended before the backup was complete")
+	require.Equal(t, errStopping.Error(), w.result())
+}
