@@ -30,8 +30,11 @@ func (b Backup) line() string {
 // backupError is the trailer that says why a backup was cut off.
 const backupError = "Berth-Backup-Error"
 
-// errStopping is why a backup was cut off.
-var errStopping = errors.New("the server is stopping, and the backup is not complete; run the command again once the server has started")
+// Why a backup was cut off.
+var (
+	errStopping   = errors.New("the server is stopping, and the backup is not complete; run the command again once the server has started")
+	errReaderLeft = errors.New("cancelled by the reader")
+)
 
 // lastWords is how long a reader may take to read on when its backup is cut off, so that it is
 // told why.
@@ -54,8 +57,12 @@ func (s *Server) backUp(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = s.audited(context.WithoutCancel(ctx), b.line(), func() error {
 			err := s.cfg.BackUp(ctx, b, out)
-			if err != nil && s.stopping.Err() != nil {
+			switch {
+			case err == nil:
+			case s.stopping.Err() != nil:
 				return errStopping
+			case r.Context().Err() != nil:
+				return errReaderLeft
 			}
 			return err
 		})

@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"io"
 	"sync/atomic"
 	"testing"
@@ -79,4 +80,26 @@ func TestBackup_IsCutOffWhereNobodyReads(t *testing.T) {
 	})
 	require.ErrorContains(t, err, "the server ended before the backup was complete")
 	require.Equal(t, errStopping.Error(), w.result())
+}
+
+func TestBackup_IsCancelledByItsReader(t *testing.T) {
+	w := newWorld(t)
+	w.backUp = endless
+	full := errors.New("the disk is full")
+	require.Equal(t, full, w.client.BackUp(t.Context(), Backup{}, func(io.Reader) error { return full }))
+	require.Equal(t, "cancelled by the reader", w.result())
+
+	w.backUp = func(ctx context.Context, _ Backup, to io.Writer) error {
+		_, err := to.Write(make([]byte, 1<<14)) // more than is kept back
+		<-ctx.Done()
+		return errors.Join(err, context.Cause(ctx))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	err := w.client.BackUp(ctx, Backup{}, func(r io.Reader) error {
+		cancel()
+		_, err := io.ReadAll(r)
+		return err
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, "cancelled by the reader", w.result())
 }
