@@ -49,6 +49,19 @@ func Create(path string, max int64, header string) (*File, error) {
 	return l, nil
 }
 
+// Continue continues a log that Create began, or creates it. It removes an incomplete last line.
+func Continue(path string, max int64, header string) (*File, error) {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return Create(path, max, header)
+	}
+	l, _, err := Open(path, max)
+	if err != nil {
+		return nil, err
+	}
+	l.header = []byte(header)
+	return l, nil
+}
+
 // begin puts a new file in the log's place, which begins with text.
 func (l *File) begin(text []byte) error {
 	f, size, err := beginFile(l.path, &l.head, text)

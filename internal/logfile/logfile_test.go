@@ -250,3 +250,25 @@ func TestOpen_TakesTheTimeFromTheRotatedCopyWhenTheFileIsNew(t *testing.T) {
 		t.Errorf("last line at %v, want %v", last, at)
 	}
 }
+
+func TestContinue_AddsToALogThatCreateBegan(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "web.build.log")
+	for _, text := range []string{"first\n", "second\n", "a third line that is too much\n"} {
+		l, err := logfile.Continue(path, 60, "the rest\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := tail(t, path, 10); got != "the rest\na third line that is too much\n" {
+		t.Errorf("Tail = %q", got)
+	}
+	if got := tail(t, path+".1", 10); got != "first\nsecond\n" {
+		t.Errorf("Tail = %q", got)
+	}
+}

@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 
@@ -48,7 +49,7 @@ func (d *deployment) build(ctx context.Context) error {
 // first where there are any.
 func (d *deployment) buildService(ctx context.Context, s *stack.Service, beginNetwork func()) error {
 	g := d.gen
-	log, err := g.createBuildLog(s)
+	log, err := g.buildLog(s, logfile.Create)
 	if err != nil {
 		return err
 	}
@@ -97,9 +98,9 @@ func (d *deployment) buildService(ctx context.Context, s *stack.Service, beginNe
 	return d.syncSite(ctx, s)
 }
 
-// createBuildLog begins the log of a service's build, in place of that of the last one.
-func (g *generation) createBuildLog(s *stack.Service) (*logfile.File, error) {
-	return logfile.Create(g.cfg.Dir.Log(g.st.ID, s.Spec.Name, datadir.BuildLog), g.cfg.LogMax, "== the log is full: output before this line may be left out\n")
+// buildLog opens the log of a service's builds.
+func (g *generation) buildLog(s *stack.Service, open func(path string, max int64, header string) (*logfile.File, error)) (*logfile.File, error) {
+	return open(g.cfg.Dir.Log(g.st.ID, s.Spec.Name, datadir.BuildLog), g.cfg.LogMax, "== the log is full: output before this line may be left out\n")
 }
 
 // takeBuild makes a service what a build has made of it.
@@ -262,14 +263,14 @@ func (g *generation) bringUpAgain(ctx context.Context, s *stack.Service) error {
 }
 
 // buildAgain builds a service as its source is kept, without what earlier builds left, and
-// records the image in the row.
+// records the image in the row. Its log follows that of the earlier build.
 func (d *deployment) buildAgain(ctx context.Context, s *stack.Service) error {
 	g := d.gen
 	if err := g.runner.sup.checkKept(g.st.ID, &stack.Generation{Source: g.made.Source, Services: []stack.Service{{Spec: s.Spec}}}); err != nil {
 		return err
 	}
 	g.log.Info("image of a stack is gone; building it again", "service", s.Spec.Name)
-	log, err := g.createBuildLog(s)
+	log, err := g.buildLog(s, logfile.Continue)
 	if err != nil {
 		return err
 	}
@@ -282,7 +283,13 @@ func (d *deployment) buildAgain(ctx context.Context, s *stack.Service) error {
 		return err
 	}
 	defer release()
+	if err := d.makeRoom(ctx, s, &job.Layer); err != nil {
+		return err
+	}
 	if err := g.cfg.Dir.MarkFilled(g.st.ID, s.Spec.Name); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(log, "== the image of %s is gone; it is built again from the kept source\n", s.Spec.Name); err != nil {
 		return err
 	}
 	result, cleanUp, err := g.cfg.Builder.Build(ctx, job)

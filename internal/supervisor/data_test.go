@@ -209,9 +209,14 @@ func TestData_NeedsRoom(t *testing.T) {
 		require.True(t, w.answers(st, "web"))
 	}, func(c *Config) {
 		ofData(c)
-		c.Admission = admission.New(admission.Config{
-			Stacks: func(context.Context) ([]*stack.Stack, error) { return nil, nil }, Firewall: walls{&world{}},
-			Disks: []admission.Disk{{Free: c.Engine.Room}}, DiskFloor: 1, Log: c.Log,
-		})
+		floored(c)
+	})
+}
+
+// floored gives the disk of the engine a floor.
+func floored(c *Config) {
+	c.Admission = admission.New(admission.Config{
+		Stacks: func(context.Context) ([]*stack.Stack, error) { return nil, nil }, Firewall: walls{&world{}},
+		Disks: []admission.Disk{{Free: c.Engine.Room}}, DiskFloor: 1, Log: c.Log,
 	})
 }
