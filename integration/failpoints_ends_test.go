@@ -203,6 +203,12 @@ func hasOneData(t *testing.T, e *ending) {
 	e.data(t)
 }
 
+// deploysOneData is hasOneData for a stack that has failed.
+func deploysOneData(t *testing.T, e *ending) {
+	e.h.redeploy(t, e.st, pairTree(t), manifest(pair))
+	hasOneData(t, e)
+}
+
 // awaitBody returns what a service answers once it serves.
 func awaitBody(t *testing.T, e *ending, service, path string) (body string) {
 	t.Helper()

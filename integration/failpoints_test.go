@@ -119,6 +119,13 @@ func withoutRoom(t *testing.T, e *ending) {
 	e.h.env["BERTH_DISK_FLOOR"] = "900000GB"
 }
 
+// stopped is withData that the operator has stopped.
+func stopped(t *testing.T, e *ending) {
+	withData(t, e)
+	_, err := e.h.berthd(t, "", "stacks", "stop", e.st.ID, "--reason", "it mines coins")
+	require.NoError(t, err)
+}
+
 // ofAna is a stack that is live, with data, and has an owner.
 func ofAna(t *testing.T, e *ending) {
 	withData(t, e)
@@ -289,6 +296,7 @@ var faults = []fault{
 	{name: "a replacement of data", from: withData, act: pushes, end: hasOneData, points: []string{
 		"data-filled", "data-halted", "data-started", "data-healthy", "next-committed", "data-discarded",
 	}},
+	{name: "a replacement of data of a failed stack", from: stopped, act: pushes, end: deploysOneData, points: []string{"data-filled", "data-recorded", "data-discarded"}},
 	{name: "a copy of data", from: withData, act: pullsHalted, end: hasOneData, points: []string{"data-halted"}},
 	{name: "a revocation", from: ofAna, act: revokes, end: revoked, points: []string{"kept-dropped"}},
 	{name: "a command", from: withData, act: commands, end: commanded, points: []string{"command-recorded", "command-run"}},

@@ -308,6 +308,7 @@ var faults = []fault{
 var elsewhere = map[string]string{
 	"build-container-ready": "needs an installation of packages",
 	"replaced-dropped":      "needs an installation of packages",
+	"data-recorded":         "a stack that has failed: TestFailpoints_KilledThereAndAgainInTheRecovery",
 	"data-paused":           "a snapshot: TestCluster_SnapshotBreaksOff",
 	"snapshot-put":          "a snapshot: TestCluster_SnapshotBreaksOff",
 	"snapshot-recorded":     "a snapshot: TestCluster_SnapshotBreaksOff",

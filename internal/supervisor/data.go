@@ -218,10 +218,13 @@ func (r *runner) replaceData(ctx context.Context, service string, data dataWrite
 	}
 	failpoint.Here("data-filled")
 	unused := next
+	longer := context.WithoutCancel(ctx)
 	if err = r.useData(ctx, st, service, newData{next.Volume, bytes}); err == nil {
 		unused = old
+		if st.Status == stack.Failed {
+			err = r.dropKept(longer, service)
+		}
 	}
-	longer := context.WithoutCancel(ctx)
 	if left := r.cfg.Engine.Discard(longer, engine.Objects{Volumes: []engine.Volume{{Name: unused.Data()}}}); left != nil {
 		r.log.Warn("data volume that is not used not removed; trying again later", "volume", unused.Data(), "error", left)
 	}
@@ -237,8 +240,13 @@ type newData struct {
 
 // useData makes new data that of a service. After an error the old data is, as before.
 func (r *runner) useData(ctx context.Context, st *stack.Stack, service string, next newData) error {
-	if st.Status == stack.Failed {
-		return r.useDataLater(ctx, service, next)
+	if st.Status == stack.Failed { // no process has it
+		_, err := r.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
+			st.UseData(service, next.volume, next.bytes)
+			return nil, nil
+		})
+		failpoint.Here("data-recorded")
+		return err
 	}
 	p, err := r.haltForData(ctx, service)
 	if err != nil {
@@ -248,9 +256,10 @@ func (r *runner) useData(ctx context.Context, st *stack.Stack, service string, n
 	return p.startOn(ctx, next)
 }
 
-// useDataLater makes new data that of a service of a failed stack, which no process has.
-func (r *runner) useDataLater(ctx context.Context, service string, next newData) error {
-	// Before the row: the next deploy would bring a snapshot or a backup back in place of the volume.
+// dropKept removes the snapshot and the file of a backup that a service of a failed stack may
+// have. Until they are gone, the next start of the service brings them back in place of the
+// volume that the row names: whatever fails before that, the data is as it was.
+func (r *runner) dropKept(ctx context.Context, service string) error {
 	snapshot := engine.Image{Tags: []string{engine.Key{Stack: r.id, Service: service}.Snapshot()}}
 	if err := r.cfg.Engine.Discard(ctx, engine.Objects{Images: []engine.Image{snapshot}}); err != nil {
 		return err
@@ -259,13 +268,6 @@ func (r *runner) useDataLater(ctx context.Context, service string, next newData)
 	if err == nil && from != nil {
 		err = from.Remove()
 	}
-	if err != nil {
-		return err
-	}
-	_, err = r.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
-		st.UseData(service, next.volume, next.bytes)
-		return nil, nil
-	})
 	return err
 }
 

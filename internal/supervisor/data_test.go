@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -160,7 +161,9 @@ func TestData_OfAFailedStackIsReadAndReplaced(t *testing.T) {
 		require.Equal(t, []byte{0x1f, 0x8b}, out.Bytes()[:2])
 
 		// It gets other data, and begins with that once it is deployed again.
+		kept := w.keepFile(st, ServiceData{Service: "web", Content: strings.NewReader("of a backup")})
 		require.NoError(t, w.replaceData(st, "other"))
+		require.NoFileExists(t, kept)
 		require.Equal(t, stack.Failed, w.get(st.ID).Status)
 		w.program(st.ID, 2, nil)
 		w.deploy(st.ID, service("web"))
@@ -173,6 +176,63 @@ func TestData_OfAFailedStackIsReadAndReplaced(t *testing.T) {
 		require.Equal(t, stack.Conflict, stack.KindOf(err))
 		require.ErrorContains(t, err, "web has no data: it has never run")
 	}, ofData)
+}
+
+// The data of a failed stack may be in a snapshot. If it cannot be replaced, it is as it was.
+func TestData_InTheSnapshotOfAFailedStackIsReplacedOrKept(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("the engine is broken")
+	for name, disturb := range map[string]func(w *world){
+		"nothing fails": nil,
+		"the database fails": func(w *world) {
+			w.engine.After("UnpackData", func(string) error {
+				w.db.breaks(func(string, []stack.Event) error { return stack.NewError(stack.Conflict, "not now") })
+				return nil
+			})
+		},
+		"the snapshot stays": func(w *world) { w.engine.Before("Discard", func(string) error { return broken }) },
+		"the server dies before the snapshot is removed": func(w *world) {
+			w.engine.Before("Discard", func(string) error {
+				w.engine.Leave()
+				return engine.ErrUnreachable
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, func(w *world) {
+				needs := service("web")
+				needs.DependsOn = []string{"api"}
+				st := w.live(needs, service("api"))
+				require.NoError(t, w.replaceData(st, "kept"))
+				w.program(st.ID, 1, exits(1))
+				w.awaitEvent(st.ID, "stack.expired", 1)
+				time.Sleep(time.Second)
+				require.NoError(t, w.claim(st.ID))
+				w.becomes(st.ID, stack.Failed) // since api fails, the data of web is still in the snapshot
+				w.settle()
+				require.Empty(t, w.volume(st, 1))
+
+				want := "other"
+				if disturb == nil {
+					require.NoError(t, w.replaceData(st, "other"))
+				} else {
+					want = "kept"
+					disturb(w)
+					require.Error(t, w.replaceData(st, "other"))
+				}
+				w.stopServer()
+				w.db.breaks(nil)
+				w.engine.Before("Discard", nil)
+				w.engine.Return()
+				w.startServer()
+				w.settle()
+				w.deploy(st.ID, needs, service("api"))
+				w.serves(st.ID, 2)
+				require.Equal(t, map[string]string{"kept": want}, w.volume(st, w.get(st.ID).DataVolumes["web"]))
+			}, ofData)
+		})
+	}
 }
 
 type writer func([]byte) (int, error)
