@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/engine/enginetest"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -309,4 +310,50 @@ func TestStart_KeepsABackupThatItCannotRestore(t *testing.T) {
 		w.serves(st.ID, 2)
 		require.Equal(t, "kept", w.engine.Volume(engine.Key{Stack: st.ID, Service: "web"}.Data())["kept"])
 	}, long)
+}
+
+// expiredInFiles is an expired stack of a node that was restored from a backup: the data of web is
+// in a file, and that of db in one with a dump.
+func (w *world) expiredInFiles() *stack.Stack {
+	w.t.Helper()
+	st := w.createRunning(5*time.Second, keeping, using("web"), db())
+	w.becomes(st.ID, stack.Live)
+	all, _ := w.backUp(st)
+	w.awaitEvent(st.ID, "stack.expired", 1)
+	w.settle()
+	w.stopServer()
+	w.loseObjects(st)
+	for _, d := range all {
+		w.keepFile(st, d)
+	}
+	return st
+}
+
+// hasFiles requires that a stack that was claimed has the data of expiredInFiles.
+func (w *world) hasFiles(st *stack.Stack) {
+	w.t.Helper()
+	w.program(st.ID, 1, keeping)
+	require.NoError(w.t, w.claim(st.ID))
+	w.serves(st.ID, 1)
+	require.Equal(w.t, st.ID, w.engine.Volume(engine.Key{Stack: st.ID, Service: "web"}.Data())["kept"])
+	require.Contains(w.t, w.engine.Volume(engine.Key{Stack: st.ID, Service: "db"}.Data())[enginetest.LoadedDump], "dump of")
+	left, err := w.dir.AllBackedUp(st.ID)
+	require.NoError(w.t, err)
+	require.Empty(w.t, left)
+}
+
+func TestMove_BringsTheFilesOfABackup(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(a, b *world, _ *links) {
+		st := a.expiredInFiles()
+		a.startServer()
+		a.settle()
+		left, err := a.dir.AllBackedUp(st.ID)
+		require.NoError(t, err)
+		require.Len(t, left, 2)
+		require.NoError(t, a.sup.Move(a.t.Context(), st.ID, "b"))
+		b.settle()
+		a.nowhere(st)
+		b.hasFiles(st)
+	})
 }

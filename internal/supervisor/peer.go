@@ -100,7 +100,8 @@ func (s *Supervisor) eachImage(st *stack.Stack, do func(ref, remote string) erro
 	return nil
 }
 
-// pushImages puts the images of a stack into the registry.
+// pushImages puts the images of a stack into the registry. What the engine does not have, as on a
+// node that was restored from a backup, may be there already, and the engine gets it.
 func (s *Supervisor) pushImages(ctx context.Context, st *stack.Stack) error {
 	if s.cfg.Archive != nil {
 		if _, err := s.cfg.Archive.Begin(ctx, st); err != nil {
@@ -108,7 +109,11 @@ func (s *Supervisor) pushImages(ctx context.Context, st *stack.Stack) error {
 		}
 	}
 	return s.eachImage(st, func(ref, remote string) error {
-		return s.cfg.Engine.Push(ctx, ref, remote, s.cfg.Registry.Login())
+		err := s.cfg.Engine.Push(ctx, ref, remote, s.cfg.Registry.Login())
+		if errors.Is(err, engine.ErrNotFound) {
+			err = s.cfg.Engine.Fetch(ctx, remote, ref, s.cfg.Registry.Login())
+		}
+		return err
 	})
 }
 
