@@ -69,6 +69,15 @@ func (d Dir) AllBackedUp(id string) (map[string]*BackedUp, error) {
 	return all, nil
 }
 
+// RemoveBackedUp removes what BackedUp returns, if there is any.
+func (d Dir) RemoveBackedUp(id, service string) error {
+	from, err := d.BackedUp(id, service)
+	if err == nil && from != nil {
+		err = from.Remove()
+	}
+	return err
+}
+
 // Open opens the file for reading.
 func (b *BackedUp) Open() (*os.File, error) { return os.Open(b.Path) }
 

@@ -173,6 +173,12 @@ func (s *Supervisor) fetchParts(ctx context.Context, st *stack.Stack, from stack
 	if err != nil {
 		return err
 	}
+	for _, service := range slices.Concat(processServices(st), from.Services) {
+		// Its data is kept apart, and newer than what may have been among the files.
+		if err := s.cfg.Dir.RemoveBackedUp(st.ID, service); err != nil {
+			return err
+		}
+	}
 	for _, service := range processServices(st) {
 		switch {
 		case st.Status == stack.Expired:

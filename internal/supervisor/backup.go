@@ -314,16 +314,20 @@ func (g *generation) restoreBackup(ctx context.Context, s *stack.Service, from *
 	return err
 }
 
-// restoreBackups is restoreBackup for the services of a stack that has failed, whose owner may
-// read the data.
-func (r *runner) restoreBackups(ctx context.Context, st *stack.Stack) {
+// restoreBackups is restoreBackup for the services of a stack that does not run. The owner of one
+// that has failed may read the data, except that of a database, which needs its process.
+func (r *runner) restoreBackups(ctx context.Context, st *stack.Stack) error {
 	g := r.generation(st, st.Generation)
+	var errs []error
 	for i := range g.made.Services {
 		s := &g.made.Services[i]
-		if from, err := r.cfg.Dir.BackedUp(r.id, s.Spec.Name); err == nil && from != nil && !from.Dump {
-			_ = g.restoreBackup(ctx, s, from) // it has said why not, and the next deploy tries again
+		from, err := r.cfg.Dir.BackedUp(r.id, s.Spec.Name)
+		if err == nil && from != nil && !(from.Dump && st.Status == stack.Failed) {
+			err = g.restoreBackup(ctx, s, from)
 		}
+		errs = append(errs, err)
 	}
+	return errors.Join(errs...)
 }
 
 func (g *generation) fillFrom(ctx context.Context, s *stack.Service, from *datadir.BackedUp) error {

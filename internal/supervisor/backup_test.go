@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -346,6 +347,8 @@ func TestMove_BringsTheFilesOfABackup(t *testing.T) {
 	t.Parallel()
 	inCluster(t, func(a, b *world, _ *links) {
 		st := a.expiredInFiles()
+		a.engine.Before("UnpackData", func(string) error { return errors.New("not now") })
+		a.engine.Before("FillData", func(string) error { return errors.New("not now") })
 		a.startServer()
 		a.settle()
 		left, err := a.dir.AllBackedUp(st.ID)
@@ -356,4 +359,47 @@ func TestMove_BringsTheFilesOfABackup(t *testing.T) {
 		a.nowhere(st)
 		b.hasFiles(st)
 	})
+}
+
+func TestTakeOver_HasTheDataThatABackupBroughtBack(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(a, b *world, l *links) {
+		st := a.expiredInFiles()
+		clear(l.archive.kept)
+		a.startServer()
+		a.settle()
+		left, err := a.dir.AllBackedUp(st.ID)
+		require.NoError(t, err)
+		require.Empty(t, left)
+		a.stopServer()
+		require.NoError(t, b.sup.TakeOver(b.t.Context(), Lost{Node: "a"}))
+		b.settle()
+		b.hasFiles(st)
+	})
+}
+
+// The files of a stack may have been kept apart while data stood in a backup's file.
+func TestTakeOver_HasNoOlderDataOfABackup(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(a, b *world, l *links) {
+		st, texts := a.writer()
+		send(texts, "kept")
+		time.Sleep(period)
+		synctest.Wait()
+		require.False(t, a.get(st.ID).Snapshot.At.IsZero())
+		all, _ := a.backUp(st)
+		path := a.keepFile(st, all["web"])
+		require.NoError(t, l.archive.Put(t.Context(), st, filesName(a.get(st.ID)), func(_ context.Context, to io.Writer) error {
+			return a.dir.Pack(st.ID, false, to)
+		}))
+		require.NoError(t, os.Remove(path))
+		send(texts, "newer")
+		time.Sleep(period)
+		synctest.Wait()
+		a.stopServer()
+		require.NoError(t, b.sup.TakeOver(b.t.Context(), Lost{Node: "a"}))
+		b.settle()
+		require.True(t, b.answers(st, "web"))
+		require.Equal(t, "newer", b.engine.Volume(engine.Key{Stack: st.ID, Service: "web"}.Data())["kept"])
+	}, restoring)
 }

@@ -264,11 +264,7 @@ func (r *runner) dropKept(ctx context.Context, service string) error {
 	if err := r.cfg.Engine.Discard(ctx, engine.Objects{Images: []engine.Image{snapshot}}); err != nil {
 		return err
 	}
-	from, err := r.cfg.Dir.BackedUp(r.id, service)
-	if err == nil && from != nil {
-		err = from.Remove()
-	}
-	return err
+	return r.cfg.Dir.RemoveBackedUp(r.id, service)
 }
 
 // fillNew fills a new volume, and returns how many bytes its files take. An archive that cannot

@@ -113,7 +113,7 @@ func (r *runner) resume(ctx context.Context, st *stack.Stack, there engine.Objec
 		case st.Status == stack.Expired:
 			r.keepData(ctx)
 		case st.Status == stack.Failed:
-			r.restoreBackups(ctx, st)
+			_ = r.restoreBackups(ctx, st) // it has said why not, and the next deploy tries again
 		}
 	}
 }

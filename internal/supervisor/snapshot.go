@@ -16,15 +16,20 @@ import (
 // room.
 const roomAgain = time.Hour
 
-// keepData turns the data volumes of an expired stack into snapshot images. It can be
-// repeated: a volume is removed only once its snapshot is there.
+// keepData turns the data volumes of an expired stack into snapshot images, and in a cluster the
+// files of a backup, too: other nodes get the data from there. It can be repeated: a volume or a
+// file is removed only once what follows it is there.
 func (r *runner) keepData(ctx context.Context) {
 	st, err := r.get(ctx)
 	if err != nil || st.Status != stack.Expired {
 		return
 	}
 	r.sup.finishOnEngine(ctx, r.log, "data of an expired stack not kept as a snapshot; the volume stays", func() error {
-		return r.keepVolumes(ctx, st)
+		var err error
+		if r.cfg.Archive != nil {
+			err = r.restoreBackups(ctx, st)
+		}
+		return errors.Join(err, r.keepVolumes(ctx, st))
 	})
 	r.startMeasure()
 	r.keepApartLater()
