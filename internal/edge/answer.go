@@ -302,11 +302,14 @@ var crlf = []byte("\r\n")
 // send writes parts at once, the first of which is out, to which the next part of the answer
 // is appended from then on.
 func (l *lane) send(parts ...[]byte) error {
-	l.array = [3][]byte{}
-	copy(l.array[:], parts)
-	l.parts = l.array[:len(parts)]
-	_, err := l.parts.WriteTo(l.nc)
-	l.array = [3][]byte{}
+	var err error
+	if l.socket != nil {
+		_, err = l.socket.WriteParts(parts...)
+	} else {
+		for i := 0; i < len(parts) && err == nil; i++ {
+			_, err = l.nc.Write(parts[i])
+		}
+	}
 	l.out = l.out[:0]
 	if err != nil {
 		l.broken = true
@@ -315,7 +318,7 @@ func (l *lane) send(parts ...[]byte) error {
 }
 
 func (l *lane) Direct() io.ReaderFrom {
-	if l.raw == nil || l.chunked {
+	if l.socket == nil || l.chunked {
 		return nil
 	}
 	return l

@@ -14,6 +14,7 @@ import (
 
 	"github.com/berth-host/berth/internal/exchange"
 	"github.com/berth-host/berth/internal/proxy"
+	"github.com/berth-host/berth/internal/socket"
 	"github.com/berth-host/berth/internal/wire"
 )
 
@@ -23,9 +24,9 @@ import (
 type lane struct {
 	srv    *Server
 	c      *conn
-	nc     net.Conn        // what carries HTTP: the TCP connection of c, or TLS over it
-	raw    syscall.RawConn // of a plain connection; nil with TLS
-	number uint64          // in hangups
+	nc     net.Conn     // what carries HTTP: the TCP connection of c, or TLS over it
+	socket *socket.Conn // nc, if that is a plain connection; nil with TLS
+	number uint64       // in hangups
 
 	scanner wire.Scanner
 	req     wire.Request
@@ -61,8 +62,6 @@ type lane struct {
 	broken   bool    // it cannot be written to its end
 	out      []byte  // not sent yet
 	outBuf   *[]byte // that out began in
-	parts    net.Buffers
-	array    [3][]byte
 	trailers []wire.Field
 }
 
@@ -76,8 +75,8 @@ func (s *Server) newLane(c *conn, nc net.Conn) *lane {
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.receive, l.stop = l.receiveNow, l.stopWatch
 	if nc == net.Conn(c) {
-		l.nc = c.TCPConn
-		l.raw, _ = c.TCPConn.SyscallConn()
+		l.socket = socket.New(c.TCPConn)
+		l.nc = l.socket
 	}
 	return l
 }
@@ -211,10 +210,10 @@ func (l *lane) dropBuffer() {
 // await waits for bytes of a request without a buffer, and puts them behind what is saved.
 // It returns false at the end of the connection, or when the time is over.
 func (l *lane) await() bool {
-	if l.raw == nil {
+	if l.socket == nil {
 		return l.awaitTLS()
 	}
-	err := l.raw.Read(l.receive)
+	err := l.socket.Await(l.receive)
 	if err != nil || l.gotErr != nil || l.got <= 0 {
 		return false
 	}
@@ -228,17 +227,11 @@ func (l *lane) take(n int) {
 	l.saved = nil
 }
 
-// receiveNow reads what is there into a buffer, for RawConn.Read.
+// receiveNow reads what is there into a buffer, for Await.
 func (l *lane) receiveNow(fd uintptr) bool {
 	buf := wire.Large.Get()
 	free := (*buf)[copy(*buf, l.saved):]
-	for {
-		l.got, l.gotErr = syscall.Read(int(fd), free)
-		if l.gotErr != syscall.EINTR {
-			break
-		}
-	}
-	if l.got > 0 {
+	if l.got, l.gotErr = socket.Read(fd, free); l.got > 0 {
 		l.buf = buf
 		return true
 	}
@@ -316,7 +309,7 @@ func (l *lane) close() {
 	if l.c.watch != nil {
 		l.c.watch.follow(http.StateClosed)
 	}
-	if l.raw != nil {
+	if l.socket != nil {
 		l.c.Close()
 		return
 	}
@@ -360,7 +353,7 @@ func (l *lane) isBanned() bool {
 // identify returns the sender of the request.
 func (l *lane) identify() exchange.Caller {
 	who := exchange.Caller{IP: l.c.peer.text, Proto: "http"}
-	if l.raw == nil {
+	if l.socket == nil {
 		who.Proto = "https"
 	}
 	if !l.srv.edge.trusts(l.c.peer.ip) {

@@ -85,7 +85,7 @@ func (s *lanes) noteNone() {
 
 // deliver gives a lane's connection to net/http.
 func (s *lanes) deliver(l *lane) bool {
-	if l.raw != nil {
+	if l.socket != nil {
 		return s.over.deliver(accepted{conn: l.c})
 	}
 	l.c.tls = true

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/berth-host/berth/internal/socket"
 	"github.com/berth-host/berth/internal/wire"
 )
 
@@ -16,6 +17,7 @@ const connBuffer = 4 << 10
 // conn is one connection to an upstream. One exchange uses it at a time.
 type conn struct {
 	net.Conn
+	socket *socket.Conn // Conn, if it is one
 	br     *bufio.Reader
 	bw     *bufio.Writer
 	head   wire.Answer
@@ -25,13 +27,16 @@ type conn struct {
 	until  time.Time // when it has been idle for too long
 	used   bool      // it has carried an exchange before
 
-	limited time.Time   // when both deadlines are, if limit has set them
-	parts   net.Buffers // of a write, in pair; kept to spare an allocation
-	pair    [2][]byte
+	limited time.Time // when both deadlines are, if limit has set them
 }
 
 func newConn(nc net.Conn) *conn {
-	c := &conn{Conn: nc, br: bufio.NewReaderSize(nc, connBuffer), bw: bufio.NewWriterSize(nc, connBuffer)}
+	c := &conn{}
+	if tcp, ok := nc.(*net.TCPConn); ok {
+		c.socket = socket.New(tcp)
+		nc = c.socket
+	}
+	c.Conn, c.br, c.bw = nc, bufio.NewReaderSize(nc, connBuffer), bufio.NewWriterSize(nc, connBuffer)
 	below := carrier(nc) // TLS itself says farewell, which could wait for a peer that does not read
 	c.abort = func() { below.Close() }
 	if line, ok := nc.(Line); ok {
@@ -104,14 +109,36 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 	return c.Conn.SetWriteDeadline(t)
 }
 
-// send writes a head and a body, in one piece where the connection is a socket.
+// send writes a head and a body, which may be nil, in one piece where the connection is a socket.
 func (c *conn) send(head, body []byte) error {
-	if _, ok := c.Conn.(*net.TCPConn); !ok && len(head)+len(body) <= cap(head) {
+	if c.socket != nil {
+		_, err := c.socket.WriteParts(head, body)
+		return err
+	}
+	if len(head)+len(body) <= cap(head) {
 		head, body = append(head, body...), nil
 	}
-	c.pair = [2][]byte{head, body}
-	c.parts = c.pair[:]
-	_, err := c.parts.WriteTo(c.Conn)
-	c.pair = [2][]byte{}
+	_, err := c.Conn.Write(head)
+	if err == nil && len(body) > 0 {
+		_, err = c.Conn.Write(body)
+	}
 	return err
+}
+
+// sendWhole writes a whole request, at the latest before its answer is read. An error may come
+// with that, as fault.
+func (c *conn) sendWhole(head, body []byte) error {
+	if c.socket == nil {
+		return c.send(head, body)
+	}
+	c.socket.WriteFirst(head, body)
+	return nil
+}
+
+// fault returns why the request that sendWhole was given could not be written.
+func (c *conn) fault() error {
+	if c.socket == nil {
+		return nil // sendWhole has returned it
+	}
+	return c.socket.Fault()
 }

@@ -113,8 +113,10 @@ func (x *exchange) attempt(fresh bool) error {
 		return x.classify(unsent)
 	}
 	// A server may refuse a head that it has not read to its end, and close.
-	x.doubt = unsent != nil
-	if err := x.receive(); err != nil {
+	err = x.receive()
+	unsent = cmp.Or(unsent, c.fault())
+	x.doubt = x.doubt || unsent != nil
+	if err != nil {
 		return x.classify(cmp.Or(unsent, err))
 	}
 	if c.head.Status == statusSwitching {
@@ -154,16 +156,19 @@ func (x *exchange) send() error {
 	c := x.c
 	c.limit(x.u.header)
 	head := x.appendHead(c.bw.AvailableBuffer())
-	if x.hasBody && !x.expect {
+	if !x.hasBody {
+		return c.sendWhole(head, nil)
+	}
+	if !x.expect {
 		if whole := x.call.Body().Whole(); whole != nil {
 			x.sent = true
-			return c.send(head, whole)
+			return c.sendWhole(head, whole)
 		}
 	}
-	if _, err := c.Conn.Write(head); err != nil {
+	if err := c.send(head, nil); err != nil {
 		return err
 	}
-	if x.hasBody && !x.expect {
+	if !x.expect {
 		x.startUpload()
 	}
 	return nil

@@ -6,6 +6,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/berth-host/berth/internal/socket"
 )
 
 // Line is what carries a connection's bytes: a socket, or a stream between nodes.
@@ -39,7 +41,7 @@ func NewSocket(nc net.Conn) *Socket {
 	}
 	s.peekAt = func(fd uintptr) {
 		var b [1]byte
-		s.peeked.n, _, s.peeked.err = syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		s.peeked.n, s.peeked.err = socket.Peek(fd, b[:])
 	}
 	return s
 }

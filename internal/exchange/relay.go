@@ -2,7 +2,6 @@ package exchange
 
 import (
 	"io"
-	"net"
 	"net/http/httputil"
 	"net/textproto"
 	"slices"
@@ -159,7 +158,7 @@ func (x *exchange) relayBuffered(length int) error {
 func (x *exchange) relayLength(buf []byte, length int64) error {
 	for length > 0 {
 		if rf := x.splicer(length); rf != nil {
-			n, err := rf.ReadFrom(&io.LimitedReader{R: x.c.Conn, N: length})
+			n, err := rf.ReadFrom(&io.LimitedReader{R: x.c.socket.TCPConn, N: length})
 			if err == nil && n < length {
 				err = io.ErrUnexpectedEOF
 			}
@@ -190,10 +189,7 @@ func (x *exchange) relayLength(buf []byte, length int64) error {
 // splicer returns an io.ReaderFrom that lets the kernel move the rest of a body from
 // one socket to the other as it comes; nil if that is impossible or too little is left.
 func (x *exchange) splicer(length int64) io.ReaderFrom {
-	if length < spliceFrom || x.c.br.Buffered() > 0 {
-		return nil
-	}
-	if _, ok := x.c.Conn.(*net.TCPConn); !ok {
+	if length < spliceFrom || x.c.br.Buffered() > 0 || x.c.socket == nil {
 		return nil
 	}
 	return x.reply.Direct()

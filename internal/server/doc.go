@@ -30,7 +30,7 @@
 //	  auth               keys and tokens, as hashes or sealed
 //	who answers
 //	  edge, certs        the public listener: callers, request ids, the split by Host
-//	  proxy, site        from a host to a process (exchange, wire), or to a published folder
+//	  proxy, site        from a host to a process (exchange, socket, wire), or to a folder
 //	  peer, streams      from node to node of a cluster: the owner of a stack answers
 //	  api, web           the JSON API and the pages, on appserver, sse and slowbody
 //	  docs, mcp          the API's own documents; tools for agents, which call the API
