@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"errors"
-	"iter"
 	"maps"
 	"net/http"
 	"strings"
@@ -14,55 +13,6 @@ import (
 	"github.com/berth-host/berth/internal/exchange"
 	"github.com/berth-host/berth/internal/stack"
 )
-
-// Service is the service that one host leads to.
-type Service struct {
-	Name   string  // shown on pages
-	Target *Target // nil: it is not running at the moment (502)
-	Closed string  // a sentence that says why it answers nobody (404); "" for a service that does
-	Paths  []Path  // what leads to other services of the stack instead
-
-	meter *meter // counts its requests; Set adds it
-}
-
-// Entry describes where the hosts of one stack lead. It must not change after Set; a
-// new state needs a new Entry.
-type Entry struct {
-	Status    stack.Status
-	Restoring bool   // a stack that is building comes back without a build
-	Name      string // the stack's name, shown on pages
-	// Hosts maps hosts to the stack's services. A host is a full name in lower case,
-	// without a port or a final dot. A host belongs to one stack only.
-	Hosts map[string]Service
-	// Wildcard is a host whose first label begins with "*-", or "". Hosts with the name
-	// of a service in place of the "*" that are not in Hosts belong to the stack too,
-	// but it does not have such a service, or no longer (404).
-	Wildcard  string
-	ClaimURL  string // page where an expired stack is claimed
-	Unclaimed bool   // answers ask search engines not to list them; a stack that is claimed stays so
-
-	// Peer is the node that runs the stack, which decides about all else; nil: this one.
-	Peer *Peer
-	// Hold makes requests wait for the next entry of the stack, which is moving.
-	Hold bool
-
-	next chan struct{} // of an entry that holds: closed when there is another
-}
-
-// without yields the table's keys of e, its hosts and its wildcard, that are not keys of
-// other.
-func (e *Entry) without(other *Entry) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		if e.Wildcard != "" && e.Wildcard != other.Wildcard && !yield(e.Wildcard) {
-			return
-		}
-		for host := range e.Hosts {
-			if _, both := other.Hosts[host]; !both && !yield(host) {
-				return
-			}
-		}
-	}
-}
 
 // place is where a host leads.
 type place struct {
@@ -104,7 +54,7 @@ type Routes struct {
 	mu     sync.Mutex                   // held by writers
 	stacks map[string]*record           // by the ids that writers give
 	meters map[string]map[string]*meter // by the ids, and by the names of services
-	table  sync.Map                     // *record by each host and wildcard
+	table  table                        // by each host and wildcard
 }
 
 // Set replaces everything that the hosts of a stack lead to, in one step. It returns
@@ -124,6 +74,7 @@ func (t *Routes) Set(id string, e Entry) []*Target {
 		service.meter = t.meter(id, service.Name)
 		e.Hosts[host] = service
 	}
+	e.arrange()
 	if r.local = &e; r.away != nil && r.away.Hold {
 		r.away = nil
 	}
@@ -188,6 +139,7 @@ func (t *Routes) Withdraw(id string, target *Target) bool {
 			withdrawn = true
 		}
 	}
+	e.arrange()
 	r.local = &e
 	t.settle(id, r)
 	return withdrawn
@@ -216,11 +168,11 @@ func (t *Routes) replace(r *record, e *Entry) {
 		e = &held
 	}
 	for host := range e.without(old) { // before the entry is there, so that nobody sees half of it
-		t.table.Store(host, r)
+		t.table.store(host, r)
 	}
 	r.entry.Store(e)
 	for host := range old.without(e) {
-		t.table.CompareAndDelete(host, r)
+		t.table.remove(host, r)
 	}
 	if old.next != nil {
 		close(old.next)
@@ -333,12 +285,12 @@ func (t *Routes) find(host string) place {
 // at returns the place of a host that a key of the table, the host itself or its
 // wildcard, leads to.
 func (t *Routes) at(key, host string) place {
-	r, ok := t.table.Load(key)
-	if !ok {
+	r := t.table.load(key)
+	if r == nil {
 		return place{}
 	}
-	e := r.(*record).entry.Load()
-	service, known := e.Hosts[host]
+	e := r.entry.Load()
+	service, known := e.serviceOf(host)
 	if !known && key != e.Wildcard {
 		return place{}
 	}
