@@ -13,7 +13,7 @@ type table struct {
 }
 
 // slot has a row, or ends the search for one.
-type slot struct{ atomic.Pointer[row] }
+type slot = atomic.Pointer[row]
 
 // row is a host of the table. Once it is in a slot it stays there, and without a record it counts
 // as absent, until the slots are replaced.
