@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"filippo.io/age"
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/store/postgrestest"
@@ -71,6 +72,17 @@ func leftBeside(t *testing.T, path string) (names []string) {
 	return names
 }
 
+// governed returns the accounts and the bans.
+func (h *Host) governed(t *testing.T) (all []string) {
+	t.Helper()
+	for _, command := range [][]string{{"accounts", "list"}, {"ban", "--list"}} {
+		out, err := h.berthd(t, "", append(command, "--json")...)
+		require.NoError(t, err)
+		all = append(all, out)
+	}
+	return all
+}
+
 // withPassphrase returns a file with a passphrase.
 func withPassphrase(t *testing.T, phrase string) string {
 	t.Helper()
@@ -105,10 +117,13 @@ func TestBackup_IsRestoredOnAnotherEngine(t *testing.T) {
 	_, err := h.berthd(t, "", "stacks", "stop", failed.ID, "--reason", "it mines coins")
 	require.NoError(t, err)
 	all := []*Stack{site, plain, built, databases, expired, failed}
-	events := map[string][]Event{}
+	_, err = h.berthd(t, "", "ban", "203.0.113.0/24")
+	require.NoError(t, err)
+	events, shown := map[string][]Event{}, map[string]*Stack{}
 	for _, st := range all {
-		events[st.ID] = h.events(t, st)
+		events[st.ID], shown[st.ID] = h.events(t, st), h.show(t, st, "")
 	}
+	governed := h.governed(t)
 	phrase := withPassphrase(t, "correct horse battery staple")
 	backup := h.backedUp(t, "--passphrase-file", phrase)
 	require.Equal(t, "in the volume", h.file(t, plain, "web", "kept"), "a stack is still paused")
@@ -145,6 +160,14 @@ func TestBackup_IsRestoredOnAnotherEngine(t *testing.T) {
 		return nil
 	})
 	require.Equal(t, "of a stopped one", next.pullData(t, failed, "web", "")["kept"])
+	require.Equal(t, governed, next.governed(t))
+	for _, st := range all {
+		was := shown[st.ID]
+		was.Services = nil // services have new processes
+		now := next.show(t, st, "")
+		now.Services, now.Role, now.ManageToken = nil, was.Role, was.ManageToken
+		require.Equal(t, was, now)
+	}
 	for _, st := range all {
 		now := next.events(t, st)
 		require.Equal(t, events[st.ID], now[:len(events[st.ID])])
@@ -225,8 +248,14 @@ func TestRestore_PutsKeyAndDatabaseWhereTheyBelong(t *testing.T) {
 	h := start(t)
 	st := h.live(t, page("the site"), nil)
 	built := h.live(t, program(t), manifest(builtManifest))
-	phrase := withPassphrase(t, "correct horse")
-	backup := h.backedUp(t, "--passphrase-file", phrase, "--images")
+	mine, err := age.GenerateX25519Identity()
+	require.NoError(t, err)
+	identity := filepath.Join(t.TempDir(), "key.txt")
+	require.NoError(t, os.WriteFile(identity, []byte(mine.String()+"\n"), 0o600))
+	private := filepath.Join("acme", "certificates", "private.key")
+	require.NoError(t, os.MkdirAll(filepath.Join(h.dir, filepath.Dir(private)), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(h.dir, private), []byte("secret"), 0o600))
+	backup := h.backedUp(t, "--recipient", mine.Recipient().String(), "--images")
 	h.kill(t)
 
 	away := t.TempDir()
@@ -234,19 +263,20 @@ func TestRestore_PutsKeyAndDatabaseWhereTheyBelong(t *testing.T) {
 	database, key := filepath.Join(away, "state", "berth.db"), filepath.Join(away, "secrets", "key")
 	next := h.twin(t, on(e), with("BERTH_DATABASE_URL", "sqlite://"+database), with("BERTH_KEY_FILE", key))
 	for _, missing := range []string{"state", "secrets"} {
-		_, err := next.berthd(t, "", "restore", backup, "--passphrase-file", phrase)
+		_, err := next.berthd(t, "", "restore", backup, "--identity", identity)
 		require.ErrorContains(t, err, "there is no folder "+filepath.Join(away, missing))
 		require.NoError(t, os.Mkdir(filepath.Join(away, missing), 0o700))
 	}
-	_, err := next.berthd(t, "", "restore", backup, "--passphrase-file", phrase)
+	_, err = next.berthd(t, "", "restore", backup, "--identity", identity)
 	require.NoError(t, err)
-	_, err = next.berthd(t, "", "restore", backup, "--passphrase-file", phrase)
+	_, err = next.berthd(t, "", "restore", backup, "--identity", identity)
 	require.ErrorContains(t, err, "is not empty")
 	require.NoError(t, os.WriteFile(filepath.Join(next.dir, "restoring"), nil, 0o600)) // as if it had been killed
 	require.NoError(t, os.Remove(database))
 	require.Contains(t, next.refusesToStart(t), "was cut off")
-	_, err = next.berthd(t, "", "restore", backup, "--passphrase-file", phrase)
+	_, err = next.berthd(t, "", "restore", backup, "--identity", identity)
 	require.NoError(t, err)
+	require.FileExists(t, filepath.Join(next.dir, private))
 	require.Empty(t, leftBeside(t, database))
 	require.Empty(t, leftBeside(t, key))
 	for _, name := range []string{"key", "berth.db", "restoring"} {
@@ -342,11 +372,15 @@ func TestBackup_GoesToTheStandardOutput(t *testing.T) {
 	h := start(t)
 	st := h.live(t, program(t), manifest(programManifest))
 	h.put(t, st, "web", "kept", "data")
+	private := filepath.Join(h.dir, "acme", "private.key")
+	require.NoError(t, os.MkdirAll(filepath.Dir(private), 0o700))
+	require.NoError(t, os.WriteFile(private, []byte("secret"), 0o600))
 	out, err := h.berthd(t, "", "backup", "-")
 	require.NoError(t, err)
 	require.Contains(t, out, "manifest.json")
 	require.Contains(t, out, "dir/stacks/"+st.hex()+"/backup/web.tar")
 	require.NotContains(t, out, "dir/key")
+	require.NotContains(t, out, "private.key", "a backup that is not encrypted has keys of certificates")
 	for _, args := range [][]string{{"backup"}, {"backup", "--dir", t.TempDir(), "x"}, {"backup", t.TempDir()}, {"backup", filepath.Join(h.dir, "b")}, {"backup", "--dir", filepath.Join(h.dir, "b", "c")}, {"backup", "/nowhere/b"}, {"backup", "x", "--recipient", "me"}, {"restore", "-"}, {"restore", "nowhere"}, {"restore", "/dev/null"}} {
 		_, err := h.berthd(t, "", args...)
 		require.Error(t, err, "%v", args)

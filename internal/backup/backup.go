@@ -150,6 +150,6 @@ func (m *Manifest) checkNames() error {
 
 // Errors of a backup that is not as it was written.
 var (
-	errChanged = errors.New("the backup is cut off or was changed: its sum is not the one it was written with")
-	errListed  = errors.New("the backup was changed: its entries are not those of its manifest")
+	errChanged = errors.New("the backup is cut off or was changed: its sum is not the one it was written with; use another backup")
+	errListed  = errors.New("the backup was changed: its entries are not those of its manifest; use another backup")
 )

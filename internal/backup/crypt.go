@@ -50,7 +50,7 @@ func Identities(identityFile, passphraseFile string) ([]age.Identity, error) {
 	if identityFile != "" {
 		file, err := os.Open(identityFile)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("--identity: %w", err)
 		}
 		defer file.Close()
 		if all, err = age.ParseIdentities(file); err != nil {
@@ -75,7 +75,7 @@ func Identities(identityFile, passphraseFile string) ([]age.Identity, error) {
 func passphrase(file string) (string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("--passphrase-file: %w", err)
 	}
 	line, _, _ := strings.Cut(string(text), "\n")
 	if line = strings.TrimRight(line, "\r"); line == "" {

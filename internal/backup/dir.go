@@ -308,7 +308,7 @@ func readPlain(ctx context.Context, root *os.Root, e Entry, each func(Entry, io.
 		return err
 	}
 	if hex.EncodeToString(sum.Sum(nil)) != e.SHA256 {
-		return fmt.Errorf("the backup was changed: %s does not have the sum it was written with", e.Name)
+		return fmt.Errorf("the backup was changed: %s does not have the sum it was written with; use another backup", e.Name)
 	}
 	return nil
 }
