@@ -159,8 +159,11 @@ func TestMail_ConfirmsAnAccountOfBeforeOnItsNextClaim(t *testing.T) {
 		if n == 0 {
 			h.claim(t, key, st.ClaimCode, "").refused(t, http.StatusForbidden)
 			b.open(h.linkIn(t, awaitMail(t, box)))
-			b.press("Confirm and claim")
+			b.press("Confirm, claim and revoke the agent's access")
 			b.is(http.StatusOK, "/dashboard/stacks/"+st.ID+"/claimed")
+			b.sees("The agent's access was revoked.")
+			h.getAs(t, st.ManageToken, "/v0/stacks/"+st.ID).refused(t, http.StatusForbidden)
+			st.ManageToken = key
 		} else {
 			require.Equal(t, http.StatusOK, h.claim(t, key, st.ClaimCode, "").status)
 		}

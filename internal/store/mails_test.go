@@ -201,6 +201,24 @@ func (on suite) TestMailTokens_WorkForTheirKindUntilTheyExpire(t *testing.T) {
 	if err != nil || used.StackID != "stk_one" {
 		t.Errorf("ConfirmAddress() = %+v, %v", used, err)
 	}
+	letter := func(token, stackID string) {
+		t.Helper()
+		err := s.AddMailToken(t.Context(), []byte(token), store.MailToken{Kind: store.MailConfirm, Account: ana, StackID: stackID}, stack.Now().Add(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	letter("welcome", "")
+	letter("claim one", "stk_one")
+	letter("claim one again", "stk_one")
+	letter("claim two", "stk_two")
+	for _, token := range []string{"welcome", "claim two", "claim one again"} { // one does not end those of other stacks
+		if _, err := s.ConfirmAddress(t.Context(), []byte(token)); err != nil {
+			t.Errorf("%s: %v", token, err)
+		}
+	}
+	_, err = s.ConfirmAddress(t.Context(), []byte("claim one"))
+	wantKind(t, err, stack.NotFound)
 	add("gone", store.MailConfirm, time.Minute)
 	if _, err := s.DeleteAccount(t.Context(), ana.ID, whatever); err != nil {
 		t.Fatal(err)

@@ -51,8 +51,8 @@ func (s *Store) findMailToken(ctx context.Context, q querier, kind MailKind, has
 }
 
 // ResetPassword uses a token of the kind MailReset: it replaces the account's password and
-// ends all its sessions. The address counts as confirmed. No token of its account works
-// again. A token that does not work is NotFound.
+// ends all its sessions. The address counts as confirmed. No token of the kind works for its
+// account again. A token that does not work is NotFound.
 func (s *Store) ResetPassword(ctx context.Context, hash []byte, passwordHash string) (MailToken, error) {
 	return s.useMailToken(ctx, MailReset, hash, func(tx *sql.Tx, t MailToken) error {
 		if err := s.exec(ctx, tx, "set the password", "UPDATE accounts SET password_hash = ? WHERE id = ?", passwordHash, t.Account.ID); err != nil {
@@ -62,7 +62,8 @@ func (s *Store) ResetPassword(ctx context.Context, hash []byte, passwordHash str
 	})
 }
 
-// ConfirmAddress uses a token of the kind MailConfirm. A token that does not work is NotFound.
+// ConfirmAddress uses a token of the kind MailConfirm. Others that claim another stack go on
+// working. A token that does not work is NotFound.
 func (s *Store) ConfirmAddress(ctx context.Context, hash []byte) (MailToken, error) {
 	return s.useMailToken(ctx, MailConfirm, hash, func(*sql.Tx, MailToken) error { return nil })
 }
@@ -72,7 +73,7 @@ func (s *Store) useMailToken(ctx context.Context, kind MailKind, hash []byte, us
 		if t, err = s.findMailToken(ctx, tx, kind, hash); err != nil {
 			return err
 		}
-		if err := s.exec(ctx, tx, "use the token of a mail", "DELETE FROM mail_tokens WHERE account = ? AND kind = ?", t.Account.ID, string(kind)); err != nil {
+		if err := s.exec(ctx, tx, "use the token of a mail", "DELETE FROM mail_tokens WHERE account = ? AND kind = ? AND stack_id = ?", t.Account.ID, string(kind), t.StackID); err != nil {
 			return err
 		}
 		err = s.exec(ctx, tx, "confirm the address", "UPDATE accounts SET confirmed_at = ? WHERE id = ? AND confirmed_at IS NULL", micros(stack.Now()), t.Account.ID)

@@ -146,6 +146,9 @@ func (w *pages) refuseClaim(c *fiber.Ctx, s store.Session, e account.Entry, err 
 		return fmt.Errorf("claim: %w", err)
 	}
 	if sent := errors.Is(err, account.ErrUnconfirmed); e.Token != "" || sent {
+		if sent && c.FormValue("revoke") != "" {
+			text += " The agent's access is not revoked yet; the link's page has a button for that, too."
+		}
 		w.leaveNotice(c, notice{Text: text, Fault: !sent, Key: e.APIKey})
 		return c.Redirect("/claim/"+url.PathEscape(typedCode(c)), fiber.StatusSeeOther)
 	}

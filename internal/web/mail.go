@@ -69,13 +69,18 @@ func (w *pages) confirmPage(c *fiber.Ctx, s store.Session) error {
 	if err != nil {
 		return w.refuseConfirm(c, s, err)
 	}
-	var st *stack.Stack
+	var shown *stackView
 	if link.StackID != "" {
-		if st, err = w.cfg.Store.Get(w.server.Context(), link.StackID); err != nil && stack.KindOf(err) != stack.NotFound {
+		st, err := w.cfg.Store.Get(w.server.Context(), link.StackID)
+		if err != nil && stack.KindOf(err) != stack.NotFound {
 			return err
 		}
+		if err == nil {
+			v := w.showStack(st)
+			shown = &v
+		}
 	}
-	return w.render(c, fiber.StatusOK, confirmPage(w.newPage(c, s, "Confirm your address", "narrow", "signin"), c.Params("link"), link.Account.Email, st))
+	return w.render(c, fiber.StatusOK, confirmPage(w.newPage(c, s, "Confirm your address", "narrow", "signin"), c.Params("link"), link.Account.Email, shown))
 }
 
 // confirm answers POST /signup/confirm/{link}. It signs nobody in.
@@ -84,18 +89,22 @@ func (w *pages) confirm(c *fiber.Ctx, s store.Session) error {
 	if who.ID == "" {
 		return w.refuseConfirm(c, s, err)
 	}
-	text, to := "Your address is confirmed.", "/dashboard"
+	n, to := notice{Text: "Your address is confirmed."}, "/dashboard"
 	if refused, _, ok := refusal(c, err); ok {
-		w.leaveNotice(c, notice{Text: text + " The stack was not claimed: " + refused, Fault: true})
+		w.leaveNotice(c, notice{Text: n.Text + " The stack was not claimed: " + refused, Fault: true})
 		return c.Redirect(w.entryFor(s, who, to), fiber.StatusSeeOther)
 	}
 	if err != nil {
 		return fmt.Errorf("claim after confirming the address: %w", err)
 	}
 	if st != nil {
-		text, to = "Your address is confirmed, and the stack is yours.", string(stackURL(st.ID, "claimed"))
+		n.Text, to = "Your address is confirmed, and the stack is yours.", string(stackURL(st.ID, "claimed"))
+		if c.FormValue("revoke") != "" {
+			w.revokeClaimed(st, &n)
+		}
 	}
-	return w.redirectWithNotice(c, w.entryFor(s, who, to), text)
+	w.leaveNotice(c, n)
+	return c.Redirect(w.entryFor(s, who, to), fiber.StatusSeeOther)
 }
 
 // entryFor returns where to go for a page of an account: to it, or to sign in first.
