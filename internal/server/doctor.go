@@ -260,11 +260,11 @@ func (c *Config) lookAtDatabase(ctx context.Context) (string, error) {
 }
 
 // checkKey returns an error if the key cannot be read, or is missing beside a database that
-// is in use.
+// is in use. The operator makes BERTH_KEY_FILE, a server any other key.
 func (c *Config) checkKey(database string, used bool) error {
-	key := datadir.Dir(c.DataDir).Key()
-	if exists(key) {
-		_, err := auth.LoadKey(key)
+	key := c.KeyPath()
+	if c.KeyFile != "" || exists(key) {
+		_, err := auth.ReadKey(key)
 		return err
 	}
 	if used {

@@ -109,6 +109,21 @@ func TestExamine_SaysWhatIsWrongWithTheDatabase(t *testing.T) {
 	require.NotContains(t, err.Error(), "secret")
 }
 
+func TestExamine_LooksAtTheKeyFileOfTheSettings(t *testing.T) {
+	dir, key := t.TempDir(), filepath.Join(t.TempDir(), "key")
+	cfg := noEngine(t, map[string]string{"BERTH_DATA_DIR": dir, "BERTH_KEY_FILE": key})
+	opened, err := store.Open(t.Context(), store.Options{Path: filepath.Join(dir, "berth.db"), Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	require.NoError(t, opened.Close())
+	_, err = cfg.lookAtDatabase(t.Context())
+	require.ErrorContains(t, err, key)
+	require.NoFileExists(t, key)
+	require.NoError(t, os.WriteFile(key, make([]byte, 32), 0o600))
+	_, err = cfg.lookAtDatabase(t.Context())
+	require.NoError(t, err)
+	require.NoFileExists(t, filepath.Join(dir, "key"))
+}
+
 func TestCertificates_AreThoseThatClientsGet(t *testing.T) {
 	cfg := noEngine(t, map[string]string{"BERTH_DATA_DIR": t.TempDir()})
 	look, none := cfg.certificates()

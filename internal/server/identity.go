@@ -44,7 +44,7 @@ func proveIdentity(w http.ResponseWriter, path string, key auth.Key) {
 // configuration. If none runs, it answers at the server's address itself for the moment.
 func (c *Config) publicURL(ctx context.Context) error {
 	if datadir.Dir(c.DataDir).IsLocked() {
-		key, err := auth.LoadKey(datadir.Dir(c.DataDir).Key())
+		key, err := auth.ReadKey(c.KeyPath())
 		if err != nil {
 			return err
 		}

@@ -60,24 +60,32 @@ func TestPublicURL_OfAnotherServerIsAFault(t *testing.T) {
 }
 
 func TestPublicURL_OfTheServerThatRunsIsProvedByItsKey(t *testing.T) {
-	dir := t.TempDir()
-	key, err := auth.LoadKey(filepath.Join(dir, "key"))
-	require.NoError(t, err)
-	running := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if asksIdentity(r.URL.Path) {
-			proveIdentity(w, r.URL.Path, key)
-		}
-	}))
-	defer running.Close()
-	cfg := at(t, running.URL)
-	cfg.DataDir = dir
-	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, lock.Close()) })
-	require.False(t, datadir.Dir(cfg.DataDir).IsLocked())
-	require.NoError(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
-	require.True(t, datadir.Dir(cfg.DataDir).IsLocked())
-	require.NoError(t, cfg.publicURL(t.Context()))
+	apart := filepath.Join(t.TempDir(), "apart")
+	for _, file := range []string{"", apart} {
+		cfg := at(t, "http://unset")
+		cfg.KeyFile = file
+		lock, err := os.OpenFile(filepath.Join(cfg.DataDir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, lock.Close()) })
+		require.False(t, datadir.Dir(cfg.DataDir).IsLocked())
+		require.NoError(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
+		require.True(t, datadir.Dir(cfg.DataDir).IsLocked())
+		require.ErrorContains(t, cfg.publicURL(t.Context()), cfg.KeyPath())
+		require.NoFileExists(t, cfg.KeyPath(), "doctor made a key")
+
+		key, err := auth.LoadKey(cfg.KeyPath())
+		require.NoError(t, err)
+		running := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if asksIdentity(r.URL.Path) {
+				proveIdentity(w, r.URL.Path, key)
+			}
+		}))
+		defer running.Close()
+		cfg.BaseURL, err = url.Parse(running.URL)
+		require.NoError(t, err)
+		require.NoError(t, cfg.publicURL(t.Context()))
+	}
+	require.FileExists(t, apart)
 }
 
 func TestAsksIdentity_IsANonceAlone(t *testing.T) {
