@@ -145,7 +145,7 @@ var faults = []struct {
 	{"clock", func(h *doctor.Host) { h.Synchronized = func() (bool, error) { return false, errFault } }, doctor.Skip, "a fault", ""},
 	{"redis", func(h *doctor.Host) { h.Redis = func(context.Context) error { return errFault } }, doctor.Warn, "a fault", "BERTH_REDIS_URL"},
 	{"redis", func(h *doctor.Host) { h.Redis = nil }, doctor.OK, "embedded", ""},
-	{"database", func(h *doctor.Host) { h.Database = func(context.Context) (string, error) { return "", errFault } }, doctor.Fail, "a fault", "backup"},
+	{"database", func(h *doctor.Host) { h.Database = func(context.Context) (string, error) { return "", errFault } }, doctor.Fail, "a fault", "do as it says"},
 	{"certificates", ending(now.Add(-time.Hour)), doctor.Fail, "old.test has ended on 2026-11-25", "renew"},
 	{"certificates", ending(now.AddDate(0, 0, 13)), doctor.Warn, "old.test ends on 2026-12-08", "renew"},
 	{"certificates", func(h *doctor.Host) {

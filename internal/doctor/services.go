@@ -20,7 +20,7 @@ func checkRedis(ctx context.Context, h *Host, _ answer) Check {
 func checkDatabase(ctx context.Context, h *Host, _ answer) Check {
 	detail, err := h.Database(ctx)
 	if err != nil {
-		return failed(err, "restore the database and the key from a backup, or correct BERTH_DATA_DIR and BERTH_DATABASE_URL")
+		return failed(err, "do as it says, or correct BERTH_DATA_DIR and BERTH_DATABASE_URL; only if the database or its key is lost or damaged, restore both from a backup")
 	}
 	return good("%s", detail)
 }

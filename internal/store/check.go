@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"io/fs"
 	"strconv"
@@ -79,7 +78,7 @@ func look(ctx context.Context, db *sql.DB, folder string) (c Condition, err erro
 	}
 	err = db.QueryRowContext(ctx, "SELECT COALESCE(MAX(version_id), 0) FROM goose_db_version WHERE is_applied").Scan(&c.Version)
 	if err != nil {
-		return c, errors.Join(errors.New("it is not a database of Berth"), err)
+		return c, fmt.Errorf("it is not a database of Berth: %w", err)
 	}
 	err = db.QueryRowContext(ctx, "SELECT COUNT(*) FROM stacks WHERE status <> 'deleted'").Scan(&c.Stacks)
 	return c, err

@@ -52,8 +52,9 @@ func TestCheck_SaysWhatIsWrong(t *testing.T) {
 		empty:         "not a database of Berth",
 		dir + "/none": "unable to open",
 	} {
-		if _, err := store.Check(t.Context(), store.Options{Path: path}); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
-			t.Errorf("%s: %v, want %q", path, err, want)
+		_, err := store.Check(t.Context(), store.Options{Path: path})
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want a line with %q", path, err, want)
 		}
 	}
 	if _, err := os.Stat(dir + "/none"); !os.IsNotExist(err) {
