@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strings"
 	"time"
 )
 
@@ -70,11 +69,9 @@ func (s *Server) backUp(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil:
 	case out.begun:
-		w.Header().Set(http.TrailerPrefix+backupError, strings.ReplaceAll(err.Error(), "\n", "; "))
+		w.Header().Set(http.TrailerPrefix+backupError, oneLine(err))
 	default:
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusUnprocessableEntity)
-		_ = json.NewEncoder(w).Encode(refusal{err.Error()})
+		refuse(w, err)
 	}
 }
 

@@ -172,6 +172,16 @@ type refusal struct {
 	Detail string `json:"detail"`
 }
 
+// refuse answers a command that was not carried out.
+func refuse(w http.ResponseWriter, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusUnprocessableEntity)
+	_ = json.NewEncoder(w).Encode(refusal{oneLine(err)}) // the caller may have left
+}
+
+// oneLine returns what an error says, also if it is made of several.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
 // answer makes a server answer one command, whose line is recorded with its result.
 func answer[A, R any](s *Server, mux *http.ServeMux, path string, line func(A) string, do func(context.Context, A) (R, error)) {
 	mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
@@ -186,12 +196,11 @@ func answer[A, R any](s *Server, mux *http.ServeMux, path string, line func(A) s
 				return err
 			})
 		}
-		w.Header().Set("Content-Type", "application/json")
 		if err != nil {
-			w.WriteHeader(http.StatusUnprocessableEntity)
-			_ = json.NewEncoder(w).Encode(refusal{err.Error()})
+			refuse(w, err)
 			return
 		}
+		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(result) // the caller may have left
 	})
 }
@@ -212,7 +221,7 @@ func (s *Server) audited(ctx context.Context, command string, do func() error) e
 	err = do()
 	result := "ok"
 	if err != nil {
-		result = err.Error()
+		result = oneLine(err)
 	}
 	s.cfg.Log.Info("operator", "uid", uid, "command", command, "result", result)
 	if fault := s.cfg.Store.EndAudit(ctx, id, result); fault != nil {

@@ -197,6 +197,20 @@ func TestAccounts_DisablingSaysWhereStacksOfOtherNodesAreStopped(t *testing.T) {
 		"berthd stacks stop "+mine.ID+` --reason 'its account is disabled: it'\''s spam'`)
 }
 
+func TestAccounts_DisablingIsRefusedInOneLineForAllStacks(t *testing.T) {
+	w := newWorld(t)
+	owner := w.account("ana@example.com").ID
+	one, other := w.stack(owner), w.stack(owner)
+	w.host.err = errors.New("the engine is away")
+	_, err := w.client.DisableAccount(t.Context(), "ana@example.com", "", true)
+	require.ErrorContains(t, err, one.ID+" was not stopped: the engine is away")
+	require.ErrorContains(t, err, other.ID+" was not stopped: the engine is away")
+	require.NotContains(t, err.Error(), "\n")
+	all, auditErr := w.client.Audit(t.Context(), 10)
+	require.NoError(t, auditErr)
+	require.Equal(t, err.Error(), all.Entries[0].Result)
+}
+
 func TestAccounts_AreDisabledAndEnabled(t *testing.T) {
 	w := newWorld(t)
 	ana := w.account("ana@example.com")
