@@ -64,7 +64,7 @@ func TestPackages_HaveTheFilesOfBothArchitectures(t *testing.T) {
 	t.Parallel()
 	dist := needPackages(t)
 	files := map[string][]string{
-		"berthd": {"-rwxr-xr-x ./usr/bin/berthd", "-rw-r--r-- ./usr/lib/systemd/system/berthd.service", "-rw------- ./etc/berth/berthd.env", "-rw-r--r-- ./usr/share/man/man8/berthd.8.gz", "-rw-r--r-- ./usr/share/bash-completion/completions/berthd"},
+		"berthd": {"-rwxr-xr-x ./usr/bin/berthd", "-rw-r--r-- ./usr/lib/systemd/system/berthd.service", "-rw-r--r-- ./usr/share/berthd/berthd.env", "-rw-r--r-- ./usr/share/man/man8/berthd.8.gz", "-rw-r--r-- ./usr/share/bash-completion/completions/berthd"},
 		"berth":  {"-rwxr-xr-x ./usr/bin/berth", "-rw-r--r-- ./usr/share/man/man1/berth.1.gz", "-rw-r--r-- ./usr/share/bash-completion/completions/berth"},
 	}
 	for arch, machine := range map[string]byte{"amd64": 0x3e, "arm64": 0xb7} {
@@ -284,10 +284,30 @@ func TestPackages_InstallWithoutSystemdAndWithoutANetwork(t *testing.T) {
 		c.NetworkMode = "none"
 		c.Binds = []string{dist + ":/dist:ro"}
 	})
-	m.sh(t, "dpkg -i /dist/*_1.2.3_amd64.deb")
+	// The new version has another text.
+	m.sh(t, "dpkg-deb -R /dist/berthd_1.2.3_amd64.deb /tmp/x && echo '# before' >>$(find /tmp/x -name berthd.env) && dpkg-deb -Znone -b /tmp/x /tmp/before.deb")
+	m.sh(t, "dpkg -i /tmp/before.deb /dist/berth_1.2.3_amd64.deb")
 	m.sh(t, "echo BERTH_LISTEN=:8181 >>/etc/berth/berthd.env && mkdir -p /var/lib/berth && touch /var/lib/berth/kept")
 	require.Contains(t, m.sh(t, "berthd config"), ":8181")
-	m.sh(t, "dpkg -i /dist/*_1.3.0_amd64.deb </dev/null && grep BERTH_LISTEN=:8181 /etc/berth/berthd.env")
+	m.requireUpgraded(t)
 	m.sh(t, "dpkg -r berthd berth && test -e /var/lib/berth/kept && test -e /etc/berth/berthd.env")
 	m.sh(t, "dpkg -P berthd berth && test ! -e /var/lib/berth && test ! -e /etc/berth")
+
+	// Earlier packages had the file as a conffile, about which dpkg asks.
+	m.sh(t, "cd /tmp/x && mkdir -p etc/berth && mv usr/share/berthd/berthd.env etc/berth && echo /etc/berth/berthd.env >DEBIAN/conffiles && chmod 600 etc/berth/berthd.env && dpkg-deb -Znone -b . /tmp/conffile.deb")
+	m.sh(t, "dpkg -i /tmp/conffile.deb && echo BERTH_LISTEN=:8181 >>/etc/berth/berthd.env")
+	m.requireUpgraded(t)
+	m.sh(t, "touch /etc/berth/root.pem && dpkg -P berthd berth && test ! -e /etc/berth/berthd.env && test -e /etc/berth/root.pem")
+}
+
+// requireUpgraded upgrades where nobody answers a question, and requires that the settings are
+// those from before.
+func (m machine) requireUpgraded(t *testing.T) {
+	t.Helper()
+	before := m.sh(t, "cat /etc/berth/berthd.env")
+	require.Contains(t, before, "# before\nBERTH_LISTEN=:8181")
+	m.sh(t, "dpkg -i /dist/*_1.3.0_amd64.deb <&-")
+	require.Equal(t, before, m.sh(t, "cat /etc/berth/berthd.env"))
+	require.Equal(t, "600 root:root", m.sh(t, "stat -c '%a %U:%G' /etc/berth/berthd.env"))
+	require.Equal(t, "install ok installed", m.sh(t, "dpkg-query -W -f '${Status}' berthd"))
 }
