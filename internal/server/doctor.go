@@ -283,7 +283,7 @@ func (c *Config) certificates() (look func(context.Context) ([]doctor.Certificat
 			end, err := certs.CheckFiles(c.TLSCert, c.TLSKey, []string{host, "doctor." + c.AppsDomain})
 			return []doctor.Certificate{{Name: c.TLSCert, End: end}}, err
 		}, ""
-	case c.TLS == tlsACME:
+	case c.TLS == tlsACME && !c.InCluster(): // the nodes of a cluster keep them in the database
 		return func(context.Context) (found []doctor.Certificate, err error) {
 			ends, err := certs.Kept(datadir.Dir(c.DataDir).Certificates())
 			for _, name := range slices.Sorted(maps.Keys(ends)) {
@@ -297,7 +297,7 @@ func (c *Config) certificates() (look func(context.Context) ([]doctor.Certificat
 	return func(ctx context.Context) ([]doctor.Certificate, error) {
 		end, err := certs.Presented(ctx, net.JoinHostPort(host, cmp.Or(c.BaseURL.Port(), "443")), host)
 		if err != nil {
-			return nil, doctor.Skipped("the proxy in front shows no certificate: %v", err)
+			return nil, doctor.Skipped("%s shows no certificate: %v", c.BaseURL, err)
 		}
 		return []doctor.Certificate{{Name: host, End: end}}, nil
 	}, ""

@@ -152,6 +152,13 @@ func TestCertificates_AreThoseThatClientsGet(t *testing.T) {
 	found, err = look(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, found)
+
+	cfg.Cluster = clusterSwarm // its certificates are not in the data directory
+	look, _ = cfg.certificates()
+	found, err = look(t.Context())
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	require.Equal(t, proxy.Certificate().NotAfter, found[0].End)
 }
 
 func TestDNSName_IsThatOfAMirrorOrOfTheAuthority(t *testing.T) {
