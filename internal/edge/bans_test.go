@@ -80,3 +80,26 @@ func TestBanned_AreRefusedOnThePlainListener(t *testing.T) {
 		require.Equal(t, want, res.StatusCode, path)
 	}
 }
+
+func TestBanned_AreRefusedOnThePlainListenerByTheAddressThatAProxyNames(t *testing.T) {
+	cfg := PlainConfig{
+		Standing:       func(context.Context, string) Standing { return Unknown },
+		Banned:         func(ip netip.Addr) bool { return ip == netip.MustParseAddr("203.0.113.7") },
+		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+	}
+	trusting := startPlain(t, cfg)
+	cfg.TrustedProxies = nil
+	distrusting := startPlain(t, cfg)
+	status := func(addr, forwarded string) int {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+"/", http.NoBody)
+		require.NoError(t, err)
+		req.Header.Set("X-Forwarded-For", forwarded)
+		res, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		return res.StatusCode
+	}
+	require.Equal(t, http.StatusForbidden, status(trusting, "203.0.113.7"))
+	require.Equal(t, http.StatusMisdirectedRequest, status(trusting, "203.0.113.7, 198.51.100.1"))
+	require.Equal(t, http.StatusMisdirectedRequest, status(distrusting, "203.0.113.7"))
+}

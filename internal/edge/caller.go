@@ -19,7 +19,7 @@ func (e *edge) identify(r *http.Request, c *conn) exchange.Caller {
 	if !e.trusts(peer.ip) {
 		return who
 	}
-	if ip, ok := e.forwardedFor(r.Header["X-Forwarded-For"]); ok {
+	if ip, ok := forwardedFor(r.Header["X-Forwarded-For"], e.cfg.TrustedProxies); ok {
 		who.IP = ip.String()
 	}
 	if proto := r.Header["X-Forwarded-Proto"]; len(proto) == 1 && (proto[0] == "http" || proto[0] == "https") {
@@ -30,12 +30,12 @@ func (e *edge) identify(r *http.Request, c *conn) exchange.Caller {
 
 // forwardedFor returns the rightmost address that does not belong to a trusted proxy.
 // It fails if there is none, or if it meets something other than an address first.
-func (e *edge) forwardedFor(lines []string) (netip.Addr, bool) {
+func forwardedFor(lines []string, trusted []netip.Prefix) (netip.Addr, bool) {
 	for list := strings.Join(lines, ","); ; {
 		comma := strings.LastIndexByte(list, ',')
 		ip, ok := parseIP(strings.TrimSpace(list[comma+1:]))
 		switch {
-		case ok && !e.trusts(ip):
+		case ok && !anyContains(trusted, ip):
 			return ip, true
 		case !ok || comma < 0:
 			return netip.Addr{}, false

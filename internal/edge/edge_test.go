@@ -266,10 +266,10 @@ func FuzzForwardedFor(f *testing.F) {
 	for _, s := range []string{"", "1.2.3.4", "a, [::1]:80,10.0.0.1", ",,", "fe80::1%x,10.1.1.1"} {
 		f.Add(s)
 	}
-	e := newEdge(Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+	trusted := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	f.Fuzz(func(t *testing.T, s string) {
-		ip, ok := e.forwardedFor([]string{s})
-		if ok && (!ip.IsValid() || e.trusts(ip) || ip.Zone() != "" || ip.Is4In6()) {
+		ip, ok := forwardedFor([]string{s}, trusted)
+		if ok && (!ip.IsValid() || anyContains(trusted, ip) || ip.Zone() != "" || ip.Is4In6()) {
 			t.Fatalf("%q gives %v", s, ip)
 		}
 	})

@@ -333,7 +333,7 @@ func (l *lane) hangUp() {
 func (l *lane) address() (netip.Addr, bool) {
 	e := l.srv.edge
 	if e.trusts(l.c.peer.ip) {
-		if ip, ok := e.forwardedFor(l.req.Values("X-Forwarded-For")); ok {
+		if ip, ok := forwardedFor(l.req.Values("X-Forwarded-For"), e.cfg.TrustedProxies); ok {
 			return ip, true
 		}
 	}

@@ -32,9 +32,10 @@ type PlainConfig struct {
 	Challenge func(w http.ResponseWriter, r *http.Request) bool
 	// Banned reports whether callers with an address get no other answer than a 403; nil: none
 	// do.
-	Banned func(netip.Addr) bool
-	Conns  *Conns // bounds the connections of each client network; nil: there is no bound
-	Log    *slog.Logger
+	Banned         func(netip.Addr) bool
+	TrustedProxies []netip.Prefix // peers whose X-Forwarded-For counts
+	Conns          *Conns         // bounds the connections of each client network; nil: there is no bound
+	Log            *slog.Logger
 }
 
 // PlainServer serves plain HTTP beside a listener that speaks TLS: it answers certificate
@@ -73,7 +74,7 @@ func (cfg PlainConfig) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if cfg.Challenge != nil && cfg.Challenge(w, r) {
 		return
 	}
-	if ip := peerOf(r.RemoteAddr).ip; cfg.Banned != nil && cfg.Banned(ip) {
+	if cfg.Banned != nil && cfg.Banned(cfg.sender(r)) {
 		writeError(w, http.StatusForbidden, banned)
 		return
 	}
@@ -92,6 +93,17 @@ func (cfg PlainConfig) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		writeError(w, http.StatusMisdirectedRequest, "this server does not serve this host")
 	}
+}
+
+// sender returns the address of the sender of r.
+func (cfg PlainConfig) sender(r *http.Request) netip.Addr {
+	peer := peerOf(r.RemoteAddr).ip
+	if anyContains(cfg.TrustedProxies, peer) {
+		if ip, ok := forwardedFor(r.Header["X-Forwarded-For"], cfg.TrustedProxies); ok {
+			return ip
+		}
+	}
+	return peer
 }
 
 // secure returns the address of a request's target by https.

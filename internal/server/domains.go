@@ -103,7 +103,10 @@ func (s *Server) openPlain() {
 	if s.plainListener == nil {
 		return
 	}
-	cfg := edge.PlainConfig{Port: s.cfg.BaseURL.Port(), Standing: s.standing, Banned: s.governing.bans.Banned, Conns: s.conns, Log: s.log}
+	cfg := edge.PlainConfig{
+		Port: s.cfg.BaseURL.Port(), Standing: s.standing, Banned: s.governing.bans.Banned, TrustedProxies: s.cfg.TrustedProxies,
+		Conns: s.conns, Log: s.log,
+	}
 	if s.acme != nil {
 		cfg.Challenge = s.acme.HandleChallenge
 	}
