@@ -109,9 +109,6 @@ var routes = []Route{
 	{"POST", "/dashboard/stacks/:id/deliveries/:event", Owner},
 }
 
-// Routes returns the table.
-func Routes() []Route { return routes }
-
 // elsewhere has the segments of the routes that not everybody answers.
 var elsewhere = func() (all []pattern) {
 	for _, r := range routes {

@@ -121,13 +121,9 @@ type Server struct {
 	moving  *moving     // stacks that move away, since an operator wants that
 }
 
-// New opens everything that the server needs and takes over the stacks of the previous
-// server. If it succeeds, the address is bound; Run serves it.
-func New(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
-	return newServer(ctx, cfg, log, nil)
-}
-
-// newServer is New for a server that takes the place of another; nil for none.
+// newServer opens everything that the server needs and takes over the stacks of the previous
+// server. If it succeeds, the address is bound; Run serves it. from is the place of a server
+// that runs and that the new one takes; nil for none.
 func newServer(ctx context.Context, cfg Config, log *slog.Logger, from *place) (*Server, error) {
 	s := &Server{cfg: cfg, log: log, place: from, metrics: metrics.New(), manager: newManager(), routes: &proxy.Routes{}, moving: newMoving(), ousted: make(chan error, 1)}
 	err := s.open(ctx)

@@ -1,12 +1,10 @@
-package server_test
+package peer
 
 import (
 	"os"
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/berth-host/berth/internal/peer"
 )
 
 var (
@@ -41,7 +39,7 @@ func routesIn(t *testing.T, file, mark string, route *regexp.Regexp) (all []stri
 // have the stack.
 func TestRoutes_AreAllInTheTableOfWhichNodeAnswers(t *testing.T) {
 	classified := map[string]bool{}
-	for _, r := range peer.Routes() {
+	for _, r := range routes {
 		classified[r.Method+" "+r.Path] = true
 	}
 	there := routesIn(t, "../api/routes.go", "{fiber.", apiRoute)
@@ -51,11 +49,11 @@ func TestRoutes_AreAllInTheTableOfWhichNodeAnswers(t *testing.T) {
 	}
 	for _, route := range there {
 		if !classified[route] {
-			t.Errorf("%s is not in the table in internal/peer/routes.go: say which node answers it", route)
+			t.Errorf("%s is not in the table in routes.go: say which node answers it", route)
 		}
 		delete(classified, route)
 	}
 	for route := range classified {
-		t.Errorf("%s is in the table in internal/peer/routes.go, but no longer a route", route)
+		t.Errorf("%s is in the table in routes.go, but no longer a route", route)
 	}
 }
