@@ -265,15 +265,26 @@ func TestReload_WaitsForJobsAndTakesNewOnesAlong(t *testing.T) {
 	h.hangUp(t)
 	h.notes(t, 1, "another reload is under way")
 	waiting := h.create(t, program(t), manifest(programManifest))
+	held := make(chan Reply, 1)
+	go func() {
+		defer close(held)
+		held <- h.post(t, archive(t, program(t)), manifest(programManifest), "?wait=true")
+	}()
 	time.Sleep(2 * time.Second) // a build would begin at once
 	require.Zero(t, count(h.events(t, waiting), "service.building"), "it waits in line")
 	require.Empty(t, h.reloaded(t), "a deploy is under way")
 
 	h.put(t, st, "web", "go", "")
 	require.Equal(t, 2, h.deployed(t, st).Generation)
+	ended := time.Now()
 	h.awaitReload(t, 0)
+	require.Less(t, time.Since(ended), time.Minute, "the reload waited for an answer that a deploy in line holds")
+	answer := <-held
+	require.Equal(t, http.StatusCreated, answer.status, answer.body)
+	require.Equal(t, "building", answer.stack(t).Status)
+	require.NotContains(t, h.log.String(), "requests cut for the reload")
 	require.Equal(t, "live", h.deployed(t, waiting).Status)
-	for _, st := range []*Stack{st, waiting} {
+	for _, st := range []*Stack{st, waiting, h.deployed(t, answer.stack(t))} {
 		require.Zero(t, count(h.events(t, st), "stack.restored"))
 		require.Zero(t, count(h.events(t, st), "stack.failed"))
 	}

@@ -160,6 +160,10 @@ type Config struct {
 	CallerHeader string
 	Log          *slog.Logger
 
+	// Held is called with the id of a request when all of its work is done but its answer,
+	// which wait=true holds. It may be nil.
+	Held func(requestID string)
+
 	// Observe is called after each answer, with the route as the documentation writes
 	// it, "" if there is none. It may be nil.
 	Observe func(route, method string, status int, took time.Duration)
@@ -182,6 +186,9 @@ type API struct {
 func New(cfg Config) *API {
 	if cfg.Observe == nil {
 		cfg.Observe = func(string, string, int, time.Duration) {}
+	}
+	if cfg.Held == nil {
+		cfg.Held = func(string) {}
 	}
 	if cfg.Ready == nil {
 		cfg.Ready = func() error { return nil }

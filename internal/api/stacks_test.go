@@ -275,6 +275,18 @@ func TestWait_EndsWhenTheBuildDoes(t *testing.T) {
 	require.Equal(t, "live", readReply(t, <-answered).json()["status"])
 }
 
+func TestWait_TellsOfTheAnswerThatItHolds(t *testing.T) {
+	held := make(chan string, 1)
+	e := newEnv(t, func(c *Config) { c.Held = func(requestID string) { held <- requestID } })
+	made := e.create("")
+	require.Empty(t, held, "its answer was not held")
+	req := newRequest(t, "GET", "/v0/stacks/"+made["id"].(string)+"?wait=true", made["manage_token"].(string), nil)
+	req.Header.Set("X-Request-Id", "mine")
+	go e.client.Do(req.WithContext(t.Context()))
+	require.Equal(t, "mine", <-held)
+	e.live(made["id"].(string))
+}
+
 func TestWait_EndsWithTheTime(t *testing.T) {
 	e := newEnv(t, func(c *Config) { c.Wait = time.Millisecond })
 	made := e.create("")

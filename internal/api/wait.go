@@ -6,6 +6,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/berth-host/berth/internal/appserver"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -48,6 +49,7 @@ func (a *API) hold(c *fiber.Ctx, id string, look func() (done bool, err error)) 
 	timeout := time.NewTimer(a.cfg.Wait)
 	defer timeout.Stop()
 	gone := hangup(c.Context())
+	a.cfg.Held(appserver.RequestID(c.Context()))
 	for {
 		if done, err := look(); done || err != nil {
 			return err

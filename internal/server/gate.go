@@ -2,10 +2,12 @@ package server
 
 import (
 	"context"
-	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
+
+	"github.com/berth-host/berth/internal/wire"
 )
 
 // gate stands before everything that answers for the base URL's host. While another process
@@ -17,9 +19,12 @@ type gate struct {
 	held    held
 	next    http.Handler  // answers instead; nil for nobody
 	inside  int           // requests that here answers
-	busy    int           // of those, the ones with long work; see isLong
+	busy    busy          // of those, the ones with long work; see isLong
 	changed chan struct{} // closed when any of the above changes; nil while nobody waits
 }
+
+// busy has the ids of requests.
+type busy map[*http.Request]string
 
 // held is which requests wait.
 type held int
@@ -30,34 +35,26 @@ const (
 	heldAll
 )
 
-func newGate(here http.Handler) *gate { return &gate{here: here} }
+func newGate(here http.Handler) *gate { return &gate{here: here, busy: busy{}} }
 
 // ServeHTTP has a request answered once it may be.
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	long := isLong(r)
-	next, ok := g.enter(r.Context(), long)
+	next, ok := g.enter(r)
 	switch {
 	case !ok: // its sender has left
 	case next != nil:
 		w.Header().Set("Connection", "close")
 		next.ServeHTTP(w, r)
 	default:
-		rested := func() {}
-		if long {
-			rested = sync.OnceFunc(func() { g.leave(0, 1) })
-			defer rested()
-		}
-		defer g.leave(1, 0)
-		if isUpload(r) {
-			r.Body = &upload{r.Body, rested}
-		}
+		defer g.leave(r)
 		g.here.ServeHTTP(w, r)
 	}
 }
 
 // enter waits until a request may be answered, and returns by whom instead, or nil. It returns
-// false if ctx ends first.
-func (g *gate) enter(ctx context.Context, long bool) (next http.Handler, ok bool) {
+// false if its sender leaves first.
+func (g *gate) enter(r *http.Request) (next http.Handler, ok bool) {
+	long := isLong(r)
 	for {
 		g.mu.Lock()
 		if g.next != nil {
@@ -68,7 +65,7 @@ func (g *gate) enter(ctx context.Context, long bool) (next http.Handler, ok bool
 			defer g.mu.Unlock()
 			g.inside++
 			if long {
-				g.busy++
+				g.busy[r] = r.Header.Get(wire.HeaderRequestID)
 			}
 			return nil, true
 		}
@@ -76,18 +73,26 @@ func (g *gate) enter(ctx context.Context, long bool) (next http.Handler, ok bool
 		g.mu.Unlock()
 		select {
 		case <-changed:
-		case <-ctx.Done():
+		case <-r.Context().Done():
 			return nil, false
 		}
 	}
 }
 
-// leave counts requests less.
-func (g *gate) leave(inside, busy int) {
+// leave counts a request no longer, which has been answered.
+func (g *gate) leave(r *http.Request) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.inside -= inside
-	g.busy -= busy
+	g.inside--
+	delete(g.busy, r)
+	g.note()
+}
+
+// rest ends the long work of the request with an id, whose answer alone is held from now on.
+func (g *gate) rest(id string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	maps.DeleteFunc(g.busy, func(_ *http.Request, of string) bool { return of == id })
 	g.note()
 }
 
@@ -126,7 +131,7 @@ func (g *gate) passOn(to http.Handler) {
 // awaitRest waits until no long work is under way, and reports whether that was before ctx
 // ended.
 func (g *gate) awaitRest(ctx context.Context) bool {
-	return g.await(ctx, func() bool { return g.busy == 0 })
+	return g.await(ctx, func() bool { return len(g.busy) == 0 })
 }
 
 // awaitEmpty waits until no request is under way, and reports whether that was before ctx
@@ -154,33 +159,18 @@ func (g *gate) await(ctx context.Context, done func() bool) bool {
 // smallBody is the largest size of a body that is not an upload, in bytes.
 const smallBody = 64 << 10
 
-// isLong reports whether a request may go on for long: an upload until it has arrived, a
-// transfer of data and a command until they have ended. Neither a stream of events nor
-// wait=true counts, which end with what they have whenever the server asks.
+// isLong reports whether a request may go on for long: an upload, which may wait for its turn
+// after it has arrived, a call of a tool, a transfer of data and a command, until they are
+// answered. Neither a stream of events nor wait=true counts, which end with what they have
+// whenever the server asks.
 func isLong(r *http.Request) bool {
 	path := r.URL.Path
-	return isUpload(r) || isTransfer(path) || strings.HasSuffix(path, "/exec")
-}
-
-func isTransfer(path string) bool {
-	return strings.HasSuffix(path, "/data") || strings.HasSuffix(path, "/source")
-}
-
-// isUpload reports whether a request has long work until its body has arrived.
-func isUpload(r *http.Request) bool {
-	return (r.ContentLength < 0 || r.ContentLength > smallBody) && !isTransfer(r.URL.Path)
-}
-
-// upload is a body that calls arrived once it has been read to its end.
-type upload struct {
-	io.ReadCloser
-	arrived func()
-}
-
-func (u *upload) Read(p []byte) (int, error) {
-	n, err := u.ReadCloser.Read(p)
-	if err != nil {
-		u.arrived()
+	switch {
+	case r.ContentLength < 0, r.ContentLength > smallBody:
+		return true
+	case strings.HasSuffix(path, "/data"), strings.HasSuffix(path, "/source"), strings.HasSuffix(path, "/exec"):
+		return true
 	}
-	return n, err
+	return r.Method == http.MethodPost &&
+		(path == pathMCP || path == "/v0/stacks" || strings.HasSuffix(path, "/deploy") || strings.HasSuffix(path, "/validate"))
 }

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/wire"
 )
 
 // ask has a gate answer a request in the background.
@@ -71,31 +73,40 @@ func TestGate_LetsRequestsPassAgain(t *testing.T) {
 	})
 }
 
-// An upload is long work until it has arrived, and what follows from it is not.
+// What follows from the arrival of an upload is the upload's own work, and only its answer may wait.
 func TestGate_AwaitsUploadsAndAllRequests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		end := make(chan struct{})
-		g := newGate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			io.Copy(io.Discard, r.Body)
-			<-end
-		}))
-		out, in := io.Pipe()
-		ask(g, post(out))
-		rested, empty := make(chan bool, 1), make(chan bool, 1)
-		go func() { rested <- g.awaitRest(t.Context()) }()
-		go func() { empty <- g.awaitEmpty(t.Context()) }()
-		synctest.Wait()
-		require.Empty(t, rested)
-		in.Close()
-		require.True(t, <-rested)
-		synctest.Wait()
-		require.Empty(t, empty)
-		soon, cancel := context.WithCancel(t.Context())
-		cancel()
-		require.False(t, g.awaitEmpty(soon))
-		close(end)
-		require.True(t, <-empty)
-	})
+	for name, c := range map[string]struct{ id, held string }{"until they are answered": {"a", "b"}, "until their answers are held": {"a", "a"}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				holding, end := make(chan struct{}), make(chan struct{})
+				var g *gate
+				g = newGate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					io.Copy(io.Discard, r.Body)
+					<-holding
+					g.rest(c.held)
+					<-end
+				}))
+				r := post(strings.NewReader(strings.Repeat("x", smallBody+1)))
+				r.Header.Set(wire.HeaderRequestID, c.id)
+				ask(g, r)
+				rested, empty := make(chan bool, 1), make(chan bool, 1)
+				go func() { rested <- g.awaitRest(t.Context()) }()
+				go func() { empty <- g.awaitEmpty(t.Context()) }()
+				synctest.Wait()
+				require.Empty(t, rested, "it has arrived and is not recorded yet")
+				close(holding)
+				synctest.Wait()
+				require.Equal(t, c.id == c.held, len(rested) == 1)
+				require.Empty(t, empty)
+				soon, cancel := context.WithCancel(t.Context())
+				cancel()
+				require.False(t, g.awaitEmpty(soon))
+				close(end)
+				require.True(t, <-rested)
+				require.True(t, <-empty)
+			})
+		})
+	}
 }
 
 func TestIsLong(t *testing.T) {
@@ -105,6 +116,10 @@ func TestIsLong(t *testing.T) {
 	} {
 		require.Equal(t, want, isLong(httptest.NewRequest(http.MethodGet, path, nil)), path)
 	}
-	require.False(t, isLong(post(strings.NewReader("{}"))))
-	require.True(t, isLong(post(strings.NewReader(strings.Repeat("x", smallBody+1)))))
+	for path, want := range map[string]bool{
+		"/v0/stacks": true, "/v0/stacks/stk_1/deploy": true, "/v0/validate": true, pathMCP: true, "/v0/stacks/stk_1/claim": false,
+	} {
+		require.Equal(t, want, isLong(httptest.NewRequest(http.MethodPost, path, strings.NewReader("{}"))), path)
+	}
+	require.True(t, isLong(httptest.NewRequest(http.MethodPost, "/account", strings.NewReader(strings.Repeat("x", smallBody+1)))))
 }

@@ -545,6 +545,7 @@ func (s *Server) openAPI(key auth.Key) {
 		CallerHeader: wire.HeaderCallerIP,
 		Ready:        s.staying,
 		Lost:         s.lost,
+		Held:         func(requestID string) { s.gate.rest(requestID) },
 		Log:          s.log,
 		Observe:      s.metrics.Request,
 	})
