@@ -99,7 +99,7 @@ func (s *Server) takePlace(ctx context.Context) error {
 		return err
 	}
 	if !s.place.back {
-		if _, err := store.Check(ctx, s.storeOptions()); err != nil {
+		if err := s.checkPlace(ctx); err != nil {
 			return err
 		}
 	}
@@ -110,6 +110,16 @@ func (s *Server) takePlace(ctx context.Context) error {
 	s.redis.Recall(left.Hits)
 	s.left = &left
 	return nil
+}
+
+// checkPlace returns why the other server, which another program runs, serves better than this
+// one would.
+func (s *Server) checkPlace(ctx context.Context) error {
+	if s.engine == nil {
+		return errors.New("the Docker engine does not answer; reload again once it does")
+	}
+	_, err := store.Check(ctx, s.storeOptions())
+	return err
 }
 
 // beforeStacks returns what the server before left of its stacks; nil at a start.
