@@ -223,7 +223,7 @@ func (s *Server) beginReload(ctx context.Context) {
 		return
 	}
 	s.log.Info("reloading", "program", s.reloads.program.Path.Path())
-	s.manager.reloading()
+	s.manager.reloading(s.cfg.Drain + preparation + s.cfg.ReloadWait + takingPlace) // the last reload may be draining
 	ctx, s.reloads.end = context.WithCancel(ctx)
 	go func() {
 		next, err := s.prepareReload(ctx)

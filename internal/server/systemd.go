@@ -61,11 +61,12 @@ func (m *manager) beat(ctx context.Context, alive func(context.Context) bool) {
 	}
 }
 
-// reloading says that another process is about to take the server's place, until ready.
-func (m *manager) reloading() {
+// reloading says that another process is about to take the server's place, until ready, and how
+// long that may take: the unit's limit of the start would hold otherwise.
+func (m *manager) reloading(limit time.Duration) {
 	var now unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // it fails for an unknown clock alone
-	m.notify(fmt.Sprintf("%s\nMONOTONIC_USEC=%d\nSTATUS=reloading", daemon.SdNotifyReloading, now.Nano()/1000))
+	m.notify(fmt.Sprintf("%s\nMONOTONIC_USEC=%d\nSTATUS=reloading\nEXTEND_TIMEOUT_USEC=%d", daemon.SdNotifyReloading, now.Nano()/1000, limit.Microseconds()))
 }
 
 // replacedBy says that another process has taken the server's place, and is to be watched from

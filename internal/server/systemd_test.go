@@ -43,8 +43,8 @@ func TestManager_TellsSystemdThatTheServerIsReadyAndStops(t *testing.T) {
 func TestManager_TellsSystemdOfAReload(t *testing.T) {
 	next := systemd(t)
 	m := newManager()
-	m.reloading()
-	require.Regexp(t, `^RELOADING=1\nMONOTONIC_USEC=[1-9]\d+\nSTATUS=reloading$`, next())
+	m.reloading(time.Minute)
+	require.Regexp(t, `^RELOADING=1\nMONOTONIC_USEC=[1-9]\d+\nSTATUS=reloading\nEXTEND_TIMEOUT_USEC=60000000$`, next())
 	m.replacedBy(4711, "serving http://berth.test")
 	require.Equal(t, "MAINPID=4711\nREADY=1\nSTATUS=serving http://berth.test", next())
 }
