@@ -316,7 +316,7 @@ func (s *Server) awaitWork(ctx context.Context, next *reload.Successor) error {
 // How long requests are waited for that other requests wait for meanwhile, and how long the
 // other process may take to begin to serve.
 const (
-	lastRequests = 2 * time.Second
+	lastRequests = 500 * time.Millisecond
 	takingPlace  = time.Minute
 )
 
@@ -324,11 +324,14 @@ const (
 // this process does. It returns once this process is not needed any more.
 func (s *Server) handOver(ctx context.Context, next *reload.Successor) error {
 	defer closeFiles(s.reloads.files)
+	s.endBeside()
+	retries := s.webhooks.Close() // an attempt may take its time, and nobody waits for it
+	began := time.Now()
 	left, err := s.vacate()
 	if err != nil {
 		s.log.Error("not all closed for the reload", "error", err)
 	}
-	began := time.Now()
+	left.Retries = retries
 	var took serving
 	if err := s.give(ctx, next, left, &took); err != nil {
 		next.Kill()
@@ -376,11 +379,9 @@ func (s *Server) takeBack(ctx context.Context, left state) error {
 	return err
 }
 
-// vacate ends all work, and returns what whoever takes this server's place is to be given.
+// vacate ends all other work, and returns what whoever takes this server's place is to be given.
 // Requests for services go on; the others wait. Streams end, and go on with the next server.
 func (s *Server) vacate() (state, error) {
-	s.endBeside()
-	retries := s.webhooks.Close() // an attempt may take its time, and nobody waits for it
 	s.gate.hold(heldAll)
 	s.api.Release()
 	s.pages.Release()
@@ -389,9 +390,7 @@ func (s *Server) vacate() (state, error) {
 	if !s.gate.awaitEmpty(ctx) {
 		s.log.Warn("requests cut for the reload")
 	}
-	left, err := s.closeState()
-	left.Retries = retries
-	return left, err
+	return s.closeState()
 }
 
 // finish passes the requests that this server still gets on to the one that has taken its
