@@ -118,7 +118,7 @@ func replaceProgram(t *testing.T, path string, content []byte) {
 }
 
 // A service, the API and a page are asked all the time while the server is replaced again and
-// again.
+// again: BERTH_TEST_RELOADS=20 and BERTH_TEST_REQUESTS=100000 for the full figure.
 func TestReload_UnderLoadLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	reloads, requests := wanted(t, "BERTH_TEST_RELOADS", 5), wanted(t, "BERTH_TEST_REQUESTS", 3000)

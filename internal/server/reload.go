@@ -67,7 +67,7 @@ type state struct {
 
 // The steps that a new process reports.
 type (
-	prepared struct{ Version string }
+	prepared struct{}
 	serving  struct{ Relay relayAddress }
 )
 
@@ -79,7 +79,7 @@ func placeOf(before *reload.Predecessor) *place {
 	return &place{
 		files: before.Files(),
 		leave: func() (left state, err error) {
-			if err := before.Report(prepared{version()}); err != nil {
+			if err := before.Report(prepared{}); err != nil {
 				return left, err
 			}
 			return left, before.Await(&left)
