@@ -5,6 +5,7 @@ import (
 	"runtime/debug"
 
 	"github.com/berth-host/berth/internal/manpage"
+	"github.com/berth-host/berth/internal/reload"
 	"github.com/berth-host/berth/internal/server"
 )
 
@@ -19,9 +20,10 @@ var (
 const dataDirName = "BERTH_DATA_DIR"
 
 // installedDefaults sets the variables that the package's settings contain and the
-// environment does not.
+// environment does not. A process that another one has started for a reload keeps to the
+// settings of that.
 func installedDefaults() error {
-	if settingsFile != "" {
+	if settingsFile != "" && !reload.HasSettings() {
 		if err := server.LoadFile(settingsFile); err != nil {
 			return err
 		}

@@ -23,7 +23,8 @@ import (
 )
 
 // variable is what tells a process that another one has started it to take its place: the
-// names of the files that it inherits, separated by commas, from the third on.
+// names of the files that it inherits, separated by commas, from the third on. A check gets it
+// without a name.
 const variable = "BERTHD_PREDECESSOR"
 
 // control is the name of the first of these files.
@@ -68,7 +69,9 @@ func (p Program) Check(ctx context.Context, args ...string) error {
 	if err := p.checkOwner(); err != nil {
 		return err
 	}
-	out, err := exec.CommandContext(ctx, p.path, args...).CombinedOutput()
+	c := exec.CommandContext(ctx, p.path, args...)
+	c.Env = append(environment(), variable+"=")
+	out, err := c.CombinedOutput()
 	if err == nil {
 		return nil
 	}
@@ -212,6 +215,13 @@ func (s *Successor) Kill() {
 type Predecessor struct {
 	channel *channel
 	files   map[string]*os.File
+}
+
+// HasSettings reports whether another process has started this one to take its place, or to check
+// whether it could, so that the environment has all settings of the start.
+func HasSettings() bool {
+	_, ok := os.LookupEnv(variable)
+	return ok
 }
 
 // FromEnvironment returns the process that has started this one to take its place, nil if

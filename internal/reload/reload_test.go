@@ -131,6 +131,7 @@ func TestCheck(t *testing.T) {
 	good := script(t, 0o755, "echo $1 is fine")
 	require.NoError(t, good.Check(t.Context(), "config"))
 	require.ErrorContains(t, script(t, 0o755, "echo one; echo BERTH_LISTEN is wrong >&2; exit 1").Check(t.Context(), "config"), "exit status 1: BERTH_LISTEN is wrong")
+	require.NoError(t, script(t, 0o755, "[ -n \"${"+variable+"+set}\" ]").Check(t.Context()), "it has the settings of the start")
 	require.ErrorContains(t, script(t, 0o775, "").Check(t.Context()), "others can write")
 	require.ErrorContains(t, script(t, 0o757, "").Check(t.Context()), "others can write")
 	require.ErrorContains(t, Program{good.path + ".gone"}.Check(t.Context()), "no such file")
