@@ -248,29 +248,21 @@ func TestOpen_ClearsWhatStacksLeftThatWereDeletedBefore(t *testing.T) {
 	}
 }
 
-func TestOpen_RefusesADatabaseOfANewerProgram(t *testing.T) {
-	path := newFile(t)
-	s := path.open(t)
-	create(t, s)
-	path.exec(t, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, 1)")
-	_, err := store.Open(t.Context(), options(string(path)))
-	if err == nil || !strings.Contains(err.Error(), "version 9999") || !strings.Contains(err.Error(), string(path)) {
-		t.Errorf("Open = %v, want an error with the file and its version", err)
+func TestOpen_TakesADatabaseOfANewerProgramOnlyBackFromIt(t *testing.T) {
+	file := newFile(t)
+	address := newPostgres(t).(postgres)
+	for _, c := range []struct {
+		db   database
+		opts store.Options
+	}{{file, options(string(file))}, {address, address.options()}} {
+		st := create(t, c.db.open(t))
+		c.db.exec(t, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, ?)", true)
+		if _, err := store.Open(t.Context(), c.opts); err == nil || !strings.Contains(err.Error(), "version 9999") || !strings.Contains(err.Error(), c.db.name()) {
+			t.Errorf("Open = %v, want an error with the database and its version", err)
+		}
+		c.opts.Newer = true
+		get(t, openStore(t, c.opts), st.ID)
 	}
-}
-
-func TestOpen_TakesADatabaseOfANewerProgramBackFromIt(t *testing.T) {
-	path := newFile(t)
-	st := create(t, path.open(t))
-	path.exec(t, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, 1)")
-	opts := options(string(path))
-	opts.Newer = true
-	s, err := store.Open(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	get(t, s, st.ID)
 }
 
 func TestOpen_NamesTheFileThatIsNoDatabase(t *testing.T) {
