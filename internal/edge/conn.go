@@ -34,6 +34,7 @@ type conn struct {
 	unread       atomic.Bool   // the last request's body was not read to its end
 	linger       sync.Once     // starts readRest
 	stream       *streams.Conn // instead of TCPConn; see overStream
+	arrived      func()        // tells that a handler has the first request of a stream, or that it has ended
 	watch        *watch        // over its exchanges with services; nil before the first
 	cutting      func()        // tells a lane that cutOff has closed the connection; nil for none
 	seat         *seat         // among the connections of its client network; nil if it is not counted
@@ -105,6 +106,9 @@ func (c *conn) beginRequest(r *http.Request) (trusted, last bool) {
 	}
 	c.busy.Store(true)
 	c.unread.Store(false)
+	if c.stream != nil {
+		c.arrived()
+	}
 	if c.framing == nil {
 		return true, false
 	}

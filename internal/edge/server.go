@@ -77,6 +77,9 @@ func (s *Server) connState(nc net.Conn, state http.ConnState) {
 	if c == nil {
 		return
 	}
+	if c.stream != nil && state == http.StateClosed {
+		c.arrived()
+	}
 	switch state {
 	case http.StateActive:
 		c.seat.use() // by HTTP/2; HTTP/1 has said so with its first byte

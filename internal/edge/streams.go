@@ -5,13 +5,20 @@ import (
 	"crypto/tls"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/streams"
 )
 
-// leaveLimit is how long another node may take to hear that it is to open no more streams.
-const leaveLimit = time.Second
+const (
+	// leaveLimit is how long another node may take to hear that it is to open no more streams,
+	// and to send the requests on those that it has opened.
+	leaveLimit = time.Second
+	// arrivedEvery is how often leave looks whether they have arrived.
+	arrivedEvery = time.Millisecond
+)
 
 // overStream is a connection of HTTP/1 that is a stream from another node.
 type overStream struct {
@@ -34,21 +41,32 @@ type sessions struct {
 	mu      sync.Mutex
 	all     map[*streams.Session]struct{}
 	leaving bool
+
+	coming atomic.Int64 // handshakes, and streams whose first request no handler has yet
 }
 
-// serveStreams passes the streams of a connection, whose handshake was done, to Accept.
-func (l *acceptor) serveStreams(t *tls.Conn, c *conn) {
+// expect counts something that is coming until the function that it returns is called.
+func (all *sessions) expect() (arrived func()) {
+	all.coming.Add(1)
+	return sync.OnceFunc(func() { all.coming.Add(-1) })
+}
+
+// serveStreams passes the streams of a connection, whose handshake was done, to Accept. It
+// calls arrived once leave knows of them.
+func (l *acceptor) serveStreams(t *tls.Conn, c *conn, arrived func()) {
 	s := streams.Serve(t, func(stream *streams.Conn) {
-		state := &conn{srv: l.srv, peer: c.peer, framing: &framing{}, tls: true, stream: stream}
+		state := &conn{srv: l.srv, peer: c.peer, framing: &framing{}, tls: true, stream: stream, arrived: l.sessions.expect()}
 		go func() {
 			if !l.deliver(accepted{conn: overStream{stream, state, t}}) {
+				state.arrived()
 				stream.Close()
 			}
 		}()
 	})
 	if !l.sessions.add(s) {
-		go s.Leave(l.open)
+		s.Leave(l.open)
 	}
+	arrived()
 	select {
 	case <-s.Done():
 	case <-l.open.Done():
@@ -74,8 +92,8 @@ func (all *sessions) remove(s *streams.Session) {
 	delete(all.all, s)
 }
 
-// leave asks the other nodes to open no more streams, and returns once Accept has got those
-// that were opened.
+// leave asks the other nodes to open no more streams, and returns once handlers have the
+// requests on those that were opened: after its Shutdown, net/http answers none.
 func (all *sessions) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaveLimit)
 	defer cancel()
@@ -87,4 +105,6 @@ func (all *sessions) leave(ctx context.Context) {
 	}
 	all.mu.Unlock()
 	asked.Wait()
+	for all.coming.Load() > 0 && pause.For(ctx, arrivedEvery) {
+	}
 }

@@ -57,8 +57,8 @@ func (l *acceptor) Accept() (net.Conn, error) {
 	}
 }
 
-// leave accepts no more connections, and returns once Accept has got what other nodes
-// have opened on those that carry streams, or when ctx ends.
+// leave accepts no more connections, and returns once handlers have the requests on the
+// streams that other nodes have opened, or when ctx ends.
 func (l *acceptor) leave(ctx context.Context) {
 	l.left.Do(func() { l.Listener.Close() })
 	l.sessions.leave(ctx)
@@ -112,13 +112,18 @@ func (l *acceptor) begin(c *conn) {
 // handshake does the handshake of c and serves the connection, or passes it to Accept.
 func (l *acceptor) handshake(c *conn) {
 	t := tls.Server(c, l.srv.http.TLSConfig)
+	peers, arrived := l.srv.edge.cfg.Peers, func() {}
+	if peers != nil {
+		arrived = l.sessions.expect()
+	}
+	defer arrived()
 	c.SetDeadline(time.Now().Add(headTimeout))
 	err := t.HandshakeContext(l.open)
 	c.SetDeadline(time.Time{})
 	a := accepted{conn: t}
 	p := t.ConnectionState().NegotiatedProtocol
-	if peers := l.srv.edge.cfg.Peers; err == nil && peers != nil && peers.Streams(p) {
-		l.serveStreams(t, c)
+	if err == nil && peers != nil && peers.Streams(p) {
+		l.serveStreams(t, c, arrived)
 		return
 	}
 	if err == nil && p != "h2" && l.srv.lanes != nil {
