@@ -175,3 +175,22 @@ func TestMoveOut_WaitsForTheStacksOfADrainedNodeUntilASecondSignal(t *testing.T)
 	require.NoError(t, err)
 	<-done
 }
+
+func TestMove_RefusesWhatWouldNotStay(t *testing.T) {
+	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(t.TempDir(), "berth.db"), Sealer: auth.NewSealer(auth.Key{}), Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	defer db.Close()
+	for _, id := range []string{"n1", "n2"} {
+		_, err := db.RegisterNode(t.Context(), store.Node{ID: id, Name: id}, time.Minute)
+		require.NoError(t, err)
+	}
+	require.NoError(t, db.DrainNode(t.Context(), "n2", true))
+	k := stack.New("shop", []stack.Spec{{Name: "web"}}, stack.Now())
+	k.Node = "n1"
+	require.NoError(t, db.Create(t.Context(), k, nil))
+	err = Nodes{store: db}.Move(t.Context(), k.ID, "n2")
+	require.EqualError(t, err, "node n2 is being drained, so the stack would move away again; run berthd nodes activate n2 first, or choose another node")
+	_, asked, err := db.MoveOf(t.Context(), k.ID)
+	require.NoError(t, err)
+	require.False(t, asked)
+}

@@ -121,8 +121,8 @@ func (n Nodes) Move(ctx context.Context, id, asked string) error {
 	if st.Node == target.ID {
 		return nil
 	}
-	if target.State != string(cluster.Ready) {
-		return fmt.Errorf("node %s is %s, so no stack can move there; start its berthd, or choose another node", target.Name, target.State)
+	if err := canTake(target); err != nil {
+		return err
 	}
 	owner, err := n.owner(ctx, st)
 	if err != nil {
@@ -136,6 +136,17 @@ func (n Nodes) Move(ctx context.Context, id, asked string) error {
 		return err
 	}
 	return n.awaitMove(ctx, move, target)
+}
+
+// canTake returns why no stack can move to a node.
+func canTake(target NodeView) error {
+	switch {
+	case target.State != string(cluster.Ready):
+		return fmt.Errorf("node %s is %s, so no stack can move there; start its berthd, or choose another node", target.Name, target.State)
+	case target.Availability == "drain":
+		return fmt.Errorf("node %s is being drained, so the stack would move away again; run berthd nodes activate %s first, or choose another node", target.Name, target.Name)
+	}
+	return nil
 }
 
 // owner returns the node that has a stack.
