@@ -194,3 +194,8 @@ func TestMove_RefusesWhatWouldNotStay(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, asked)
 }
+
+func TestCannotMove_SaysWhatHelps(t *testing.T) {
+	require.ErrorContains(t, cannotMove(NodeView{Name: "n1", State: "away"}), "berthd nodes lost n1")
+	require.ErrorContains(t, cannotMove(NodeView{Name: "n1", State: "lost"}), "BERTH_NODE_LOST")
+}

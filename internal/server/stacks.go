@@ -162,6 +162,9 @@ func (n Nodes) owner(ctx context.Context, st store.Standing) (NodeView, error) {
 
 // cannotMove is why the owner of a stack does not move it.
 func cannotMove(owner NodeView) error {
+	if owner.State == string(cluster.Lost) {
+		return fmt.Errorf("node %s, which has the stack, is lost, so it cannot move it; start its berthd, which takes it back, or leave the stack to what BERTH_NODE_LOST says", owner.Name)
+	}
 	return fmt.Errorf("node %s, which has the stack, is %s, so it cannot move it; start its berthd, or give it up with: berthd nodes lost %s", owner.Name, owner.State, owner.Name)
 }
 
