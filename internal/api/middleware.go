@@ -113,7 +113,7 @@ func allowAnyOrigin(ctx *fasthttp.RequestCtx) {
 }
 
 // methods are the methods of the routes, in the order of an Allow header.
-var methods = []string{fiber.MethodGet, fiber.MethodHead, fiber.MethodPost, fiber.MethodPatch, fiber.MethodDelete, fiber.MethodOptions}
+var methods = []string{fiber.MethodGet, fiber.MethodHead, fiber.MethodPost, fiber.MethodPut, fiber.MethodPatch, fiber.MethodDelete, fiber.MethodOptions}
 
 // allowed returns the methods of a path, "" if no route has it. The path * means the
 // whole API.

@@ -96,17 +96,18 @@ func TestRouter_UnknownRouteSaysWhichThereAre(t *testing.T) {
 func TestRouter_WrongMethodNamesTheRightOnes(t *testing.T) {
 	e := newEnv(t)
 	for request, allow := range map[string]string{
-		"GET /v0/stacks":           "POST, OPTIONS",
-		"PUT /v0/stacks/x":         "GET, HEAD, PATCH, DELETE, OPTIONS",
-		"POST /v0/stacks/x":        "GET, HEAD, PATCH, DELETE, OPTIONS",
-		"GET /v0/stacks/x/deploy":  "POST, OPTIONS",
-		"GET /v0/claim":            "POST, OPTIONS",
-		"POST /v0/me":              "GET, HEAD, OPTIONS",
-		"POST /healthz":            "GET, HEAD, OPTIONS",
-		"DELETE /v0/stacks/":       "POST, OPTIONS",
-		"PROPFIND /v0/stacks":      "GET, HEAD, POST, PATCH, DELETE, OPTIONS",
-		"get /healthz":             "GET, HEAD, POST, PATCH, DELETE, OPTIONS",
-		"POST /v0/stacks/x/events": "GET, HEAD, OPTIONS",
+		"GET /v0/stacks":                      "POST, OPTIONS",
+		"PUT /v0/stacks/x":                    "GET, HEAD, PATCH, DELETE, OPTIONS",
+		"POST /v0/stacks/x":                   "GET, HEAD, PATCH, DELETE, OPTIONS",
+		"GET /v0/stacks/x/deploy":             "POST, OPTIONS",
+		"GET /v0/claim":                       "POST, OPTIONS",
+		"POST /v0/me":                         "GET, HEAD, OPTIONS",
+		"POST /healthz":                       "GET, HEAD, OPTIONS",
+		"DELETE /v0/stacks/":                  "POST, OPTIONS",
+		"PROPFIND /v0/stacks":                 "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS",
+		"get /healthz":                        "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS",
+		"POST /v0/stacks/x/events":            "GET, HEAD, OPTIONS",
+		"POST /v0/stacks/x/services/web/data": "GET, HEAD, PUT, OPTIONS",
 	} {
 		method, path, _ := strings.Cut(request, " ")
 		w := e.dial()
@@ -192,10 +193,11 @@ func TestCORS_AnyOriginMayAskWithAToken(t *testing.T) {
 func TestOptions_NamesTheMethods(t *testing.T) {
 	e := newEnv(t)
 	for path, allow := range map[string]string{
-		"/v0/stacks":        "POST, OPTIONS",
-		"/v0/stacks/x":      "GET, HEAD, PATCH, DELETE, OPTIONS",
-		"/v0/stacks/x/logs": "GET, HEAD, OPTIONS",
-		"*":                 "GET, HEAD, POST, PATCH, DELETE, OPTIONS",
+		"/v0/stacks":                     "POST, OPTIONS",
+		"/v0/stacks/x":                   "GET, HEAD, PATCH, DELETE, OPTIONS",
+		"/v0/stacks/x/logs":              "GET, HEAD, OPTIONS",
+		"/v0/stacks/x/services/web/data": "GET, HEAD, PUT, OPTIONS",
+		"*":                              "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS",
 	} {
 		w := e.dial()
 		w.printf("OPTIONS %s HTTP/1.1\r\nHost: a\r\n\r\n", path)
