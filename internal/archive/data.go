@@ -43,7 +43,7 @@ func (lim *DataLimits) room(bytes int64) error {
 // out, is an Unprocessable *stack.Error, and one over the limits a TooLarge one.
 func CopyData(ctx context.Context, w io.Writer, r io.Reader, lim DataLimits) error {
 	in, err := openStream(ctx, r, int64(lim.MaxEntries)*headerBudget+baseBudget)
-	u := unpacker{in: in} // for how it words faults
+	u := unpacker{in: in, howTo: howToData} // for how it words faults
 	if err != nil {
 		return u.explain(err)
 	}
@@ -120,7 +120,7 @@ func (c *dataCopy) entry(h *tar.Header) error {
 	}
 	parts, err := splitName(h.Name)
 	if err != nil {
-		return err
+		return c.from.explain(err)
 	}
 	clean := tar.Header{Typeflag: h.Typeflag, Name: path.Join(parts...), Mode: h.Mode & 0o777, ModTime: h.ModTime}
 	switch {

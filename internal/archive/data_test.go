@@ -114,7 +114,7 @@ func TestCopyData_RefusesWhatLeadsOut(t *testing.T) {
 			h.Name = "."
 		}
 		err := CopyData(t.Context(), io.Discard, bytes.NewReader(dataTar(t, h)), dataLimits)
-		if stack.KindOf(err) != stack.Unprocessable {
+		if stack.KindOf(err) != stack.Unprocessable || strings.Contains(err.Error(), "project") {
 			t.Errorf("%c %s -> %s: %v", h.Typeflag, h.Name, h.Linkname, err)
 		}
 	}
@@ -146,6 +146,25 @@ func TestCopyData_RefusesWhatIsNoWholeArchive(t *testing.T) {
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+func TestCopyData_SaysHowToPackData(t *testing.T) {
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	z.Write([]byte("<html>"))
+	z.Close()
+	for what, archive := range map[string][]byte{
+		"the upload is empty (0 bytes)": nil, "this is not a tar archive": bytes.Repeat([]byte("noise"), 1000),
+		"this is an HTML page, not a tar or tar.gz": zipped.Bytes(), "this is a zip file, not a tar or tar.gz": []byte("PK\x03\x04"),
+		"this is compressed with xz, not a tar or tar.gz":                              []byte("\xfd7zXZ\x00"),
+		"the entry \"/etc/x\" leaves the archive's root: its name begins with a slash": dataTar(t, tar.Header{Typeflag: tar.TypeReg, Name: "/etc/x"}),
+		"the entry \"../x\" leaves the archive's root: its name has a \"..\" in it":    dataTar(t, tar.Header{Typeflag: tar.TypeReg, Name: "../x"}),
+	} {
+		err := CopyData(t.Context(), io.Discard, bytes.NewReader(archive), dataLimits)
+		if want := what + "; " + howToData; err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
 
 func TestCopyData_IsBounded(t *testing.T) {
 	var many []tar.Header

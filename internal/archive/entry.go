@@ -33,7 +33,7 @@ func (u *unpacker) entry(h *tar.Header) error {
 	}
 	parts, err := splitName(h.Name)
 	if err != nil {
-		return err
+		return u.explain(err)
 	}
 	if len(parts) == 0 && !isFolder(h) {
 		return badArchive("the entry %s stands for the archive's root and must be a folder", safetext.Quote(u.at))

@@ -20,6 +20,9 @@ const (
 
 // splitName checks an entry's name and returns its parts, none for the root.
 func splitName(name string) ([]string, error) {
+	if strings.HasPrefix(name, "/") {
+		return nil, leavesRoot(name, "begins with a slash")
+	}
 	if fault := nameFault(name); fault != "" {
 		return nil, badArchive("the entry %s %s", safetext.Quote(name), fault)
 	}
@@ -28,7 +31,7 @@ func splitName(name string) ([]string, error) {
 		switch {
 		case part == "" || part == ".":
 		case part == "..":
-			return nil, badArchive("the entry %s leaves the archive's root: its name has a \"..\" in it; %s", safetext.Quote(name), howTo)
+			return nil, leavesRoot(name, "has a \"..\" in it")
 		case len(part) > maxPart:
 			return nil, badArchive("the entry %s has a part of %d bytes between two slashes; %d are allowed", safetext.Quote(name), len(part), maxPart)
 		default:
@@ -41,6 +44,11 @@ func splitName(name string) ([]string, error) {
 	return parts, nil
 }
 
+// leavesRoot returns the error of a name that leads out of the archive.
+func leavesRoot(name, how string) error {
+	return &foreignError{"the entry " + safetext.Quote(name) + " leaves the archive's root: its name " + how}
+}
+
 // nameFault returns what is wrong with a name as a whole; "" if nothing is.
 func nameFault(name string) string {
 	switch {
@@ -48,8 +56,6 @@ func nameFault(name string) string {
 		return "has no name"
 	case len(name) > maxName:
 		return "has a name of " + strconv.Itoa(len(name)) + " bytes; " + strconv.Itoa(maxName) + " are allowed"
-	case name[0] == '/':
-		return "leaves the archive's root: its name begins with a slash; " + howTo
 	case !utf8.ValidString(name):
 		return "has a name that is not UTF-8; rename the file"
 	case strings.ContainsFunc(name, unicode.IsControl):

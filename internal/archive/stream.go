@@ -42,16 +42,16 @@ func peek(br *bufio.Reader) ([]byte, error) {
 		return nil, err
 	}
 	if len(head) == 0 {
-		return nil, badArchive("the source is empty (0 bytes); %s", howTo)
+		return nil, &foreignError{"the upload is empty (0 bytes)"}
 	}
 	if bytes.HasPrefix(head, gzipMagic) {
 		return head, nil
 	}
 	if kind := foreignKind(head); kind != "" {
-		return nil, badArchive("this is %s, not a tar or tar.gz; %s", kind, howTo)
+		return nil, &foreignError{"this is " + kind + ", not a tar or tar.gz"}
 	}
 	if len(head) < 512 {
-		return nil, badArchive("this is not a tar archive; %s", howTo)
+		return nil, errNotTar
 	}
 	return head, nil
 }
@@ -68,7 +68,7 @@ func openGzip(br *bufio.Reader) (*bufio.Reader, error) {
 		return nil, err
 	}
 	if bytes.HasPrefix(head, gzipMagic) {
-		return nil, badArchive("this is compressed twice with gzip; %s", howTo)
+		return nil, &foreignError{"this is compressed twice with gzip"}
 	}
 	return tr, nil
 }
@@ -114,6 +114,14 @@ func (e *uploadError) Unwrap() error { return e.err }
 type streamFault struct{ what string }
 
 func (e *streamFault) Error() string { return "archive " + e.what }
+
+// foreignError is what is wrong with an archive that was made in another way than explain
+// says then.
+type foreignError struct{ what string }
+
+func (e *foreignError) Error() string { return e.what }
+
+var errNotTar = &foreignError{"this is not a tar archive"}
 
 // uploadReader distinguishes errors of the upload from errors in what was uploaded.
 type uploadReader struct {

@@ -53,7 +53,7 @@ func unpack(ctx context.Context, r io.Reader, dir string, u unpacker) (*unpacker
 		return nil, err
 	}
 	defer root.Close()
-	u.root, u.tree, u.now, u.buf = root, newFileTree(), time.Now(), make([]byte, blockSize)
+	u.root, u.tree, u.now, u.buf, u.howTo = root, newFileTree(), time.Now(), make([]byte, blockSize), howTo
 	err = u.unpack(ctx, r)
 	u.leave()
 	if err == nil && u.sum != nil {
@@ -112,6 +112,8 @@ type unpacker struct {
 	now  time.Time
 	buf  []byte
 
+	howTo string // what to do about a foreignError
+
 	sum  hash.Hash // of the current file; nil unless the entries are asked for
 	made []Entry   // if they are, once all is unpacked
 	once bool      // a path may be named only once, and links are left to the caller
@@ -162,18 +164,21 @@ func (u *unpacker) unpack(ctx context.Context, r io.Reader) error {
 func (u *unpacker) explain(err error) error {
 	var upload *uploadError
 	var fault *streamFault
+	var foreign *foreignError
 	var refusal *stack.Error
 	switch {
 	case errors.As(err, &upload):
 		return fmt.Errorf("unpack: %w", upload.err)
 	case errors.As(err, &refusal):
 		return refusal
+	case errors.As(err, &foreign):
+		return badArchive("%s; %s", foreign.what, u.howTo)
 	case errors.As(err, &fault):
 		return badArchive("the archive %s%s", fault.what, u.position())
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return badArchive("the archive is cut short%s; send it again, whole", u.position())
 	case errors.Is(err, tar.ErrHeader) && u.at == "":
-		return badArchive("this is not a tar archive; %s", howTo)
+		return u.explain(errNotTar)
 	case errors.Is(err, tar.ErrFieldTooLong):
 		return badArchive("the archive has a header of over 1 MiB%s", u.position())
 	default:
@@ -226,7 +231,7 @@ func (u *unpacker) chargeName(name string) error {
 	return nil
 }
 
-// howTo ends every refusal of a file that is not a tar or tar.gz.
+// howTo ends every refusal of a source that is not a tar or tar.gz.
 const howTo = "make one in the project's folder with: tar -czf - . > /tmp/source.tar.gz"
 
 func badArchive(format string, args ...any) error {
