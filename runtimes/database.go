@@ -1,6 +1,9 @@
 package runtimes
 
-import "io/fs"
+import (
+	"io/fs"
+	"regexp"
+)
 
 // Database is a server of data that the host runs as it is: the services of the stack use
 // it, and none of it comes from a source. Its image has the commands. They find in their
@@ -20,7 +23,11 @@ type Database struct {
 	Dump, Load string
 	Dumped     string // extension of the name of a file with a dump
 	Format     string // of a dump, in words
-	Signal     string // that ends the server in peace
+	Magic      string // with which a dump begins
+	HowToDump  string // says that something is not such a dump, and how to make one
+	// LoadFault finds in the output of Load what is wrong with a dump.
+	LoadFault *regexp.Regexp
+	Signal    string // that ends the server in peace
 
 	// URL is the variable in which programs expect the connection string.
 	URL string

@@ -2,6 +2,7 @@ package runtimes
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 )
 
@@ -19,6 +20,9 @@ var postgres = Definition{
 		Load:      "postgres-load",
 		Dumped:    "dump",
 		Format:    "pg_dump's custom format, without owners and privileges",
+		Magic:     "PGDMP",
+		HowToDump: "this is not a dump in pg_dump's custom format; make one with: pg_dump -Fc -d DATABASE -f db.dump",
+		LoadFault: regexp.MustCompile(`(?m)^pg_restore: error: (.*)$`),
 		Signal:    "SIGINT", // the fast shutdown: SIGTERM would wait for the clients
 		URL:       "DATABASE_URL",
 		Variables: postgresVariables,

@@ -1,6 +1,9 @@
 package runtimes
 
-import "fmt"
+import (
+	"fmt"
+	"regexp"
+)
 
 var valkey = Definition{
 	Name:     "valkey",
@@ -17,6 +20,9 @@ var valkey = Definition{
 		Load:      "valkey-load",
 		Dumped:    "rdb",
 		Format:    "an RDB file",
+		Magic:     "REDIS",
+		HowToDump: "this is not an RDB file; make one with: valkey-cli --rdb cache.rdb, or get one from the data of such a service",
+		LoadFault: regexp.MustCompile(`(?m)^--- RDB ERROR DETECTED ---\n(.*)$`),
 		Signal:    "SIGTERM",
 		URL:       "REDIS_URL",
 		Variables: valkeyVariables,

@@ -2,6 +2,7 @@ package archive
 
 import (
 	"archive/tar"
+	"bufio"
 	"cmp"
 	"context"
 	"fmt"
@@ -69,12 +70,24 @@ func CopyData(ctx context.Context, w io.Writer, r io.Reader, lim DataLimits) err
 	return c.out.Close()
 }
 
-// CopyDump copies the dump of a database from r to w. One that is empty is an
-// Unprocessable *stack.Error, and one over the limit of bytes a TooLarge one.
-func CopyDump(ctx context.Context, w io.Writer, r io.Reader, lim DataLimits) error {
-	buf, size := make([]byte, blockSize), int64(0)
+// DumpFormat is the format of the dumps of a database.
+type DumpFormat struct {
+	Magic string // how they begin
+	HowTo string // what is wrong with one that does not, and how to make one
+}
+
+// CopyDump copies the dump of a database from r to w. One that is empty or of another format
+// is an Unprocessable *stack.Error, and one over the limit of bytes a TooLarge one.
+func CopyDump(ctx context.Context, w io.Writer, r io.Reader, format DumpFormat, lim DataLimits) error {
+	in, buf, size := bufio.NewReader(r), make([]byte, blockSize), int64(0)
+	switch head, err := in.Peek(len(format.Magic)); {
+	case err != nil && err != io.EOF:
+		return err
+	case len(head) > 0 && string(head) != format.Magic:
+		return stack.NewError(stack.Unprocessable, format.HowTo)
+	}
 	for {
-		n, err := r.Read(buf)
+		n, err := in.Read(buf)
 		if size += int64(n); size > lim.MaxBytes {
 			return stack.NewError(stack.TooLarge, fmt.Sprintf("the dump is larger than %s", units.HumanSize(float64(lim.MaxBytes))))
 		}

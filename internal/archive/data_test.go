@@ -220,3 +220,19 @@ func TestPackData_IsRelativeAndComesBack(t *testing.T) {
 		t.Error("a tar that breaks off was packed as if it were whole")
 	}
 }
+
+func TestCopyDump_RefusesAnotherFormat(t *testing.T) {
+	format := DumpFormat{Magic: "PGDMP", HowTo: "make one with pg_dump -Fc"}
+	for body, want := range map[string]string{
+		"PGDMP dump": "", "": "the dump is empty", "PGD": format.HowTo, "CREATE TABLE a (b int);": format.HowTo,
+	} {
+		var out strings.Builder
+		err := CopyDump(t.Context(), &out, strings.NewReader(body), format, dataLimits)
+		switch {
+		case want == "" && (err != nil || out.String() != body):
+			t.Errorf("%s: %v, and %q was written", body, err, out.String())
+		case want != "" && (stack.KindOf(err) != stack.Unprocessable || err.Error() != want || out.Len() > 0):
+			t.Errorf("%q: %v, and %q was written", body, err, out.String())
+		}
+	}
+}

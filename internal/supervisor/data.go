@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -76,7 +77,7 @@ func (s *Supervisor) ReplaceData(ctx context.Context, id, service string, data i
 		return nil, err
 	}
 	defer end()
-	isDump := st.Service(service).Spec.Database() != nil
+	db := st.Service(service).Spec.Database()
 	err = r.doJob(ctx, func(job context.Context) error {
 		return r.replaceData(job, service, func(job context.Context, w io.Writer, check func(bytes int64) error) error {
 			both, cancel := endsWith(job, ctx)
@@ -85,8 +86,8 @@ func (s *Supervisor) ReplaceData(ctx context.Context, id, service string, data i
 				defer context.AfterFunc(job, body.Abort)()
 			}
 			limits := archive.DataLimits{MaxBytes: s.cfg.MaxData, MaxEntries: stack.MaxDataEntries, Root: stack.DataDir, Room: check}
-			if isDump {
-				return archive.CopyDump(both, w, data, limits)
+			if db != nil {
+				return archive.CopyDump(both, w, data, archive.DumpFormat{Magic: db.Magic, HowTo: db.HowToDump}, limits)
 			}
 			return archive.CopyData(both, w, data, limits)
 		})
@@ -303,13 +304,26 @@ func (r *runner) fillNew(ctx context.Context, st *stack.Stack, key engine.Key, h
 	case ctx.Err() != nil:
 		return 0, context.Cause(ctx)
 	case errors.Is(err, engine.ErrData):
-		what := "the archive cannot be unpacked"
+		said := strings.TrimPrefix(err.Error(), engine.ErrData.Error())
 		if isDump {
-			what = "the dump cannot be loaded"
+			return 0, stack.NewError(stack.Unprocessable, "the dump cannot be loaded"+faultOfDump(st.Service(key.Service).Spec.Database().LoadFault, said))
 		}
-		return 0, stack.NewError(stack.Unprocessable, what+strings.TrimPrefix(err.Error(), engine.ErrData.Error()))
+		return 0, stack.NewError(stack.Unprocessable, "the archive cannot be unpacked"+said)
 	}
 	return bytes, err
+}
+
+// faultOfDump returns what fault finds in a loader's output, or else its last line, in place
+// of all that it said.
+func faultOfDump(fault *regexp.Regexp, said string) string {
+	_, output, printed := strings.Cut(said, "\n")
+	if !printed {
+		return said
+	}
+	if found := fault.FindStringSubmatch(output); found != nil {
+		return ": " + found[1]
+	}
+	return ": " + output[strings.LastIndex(output, "\n")+1:]
 }
 
 // loadedLook is the time between looks at how large a database is that a dump becomes.

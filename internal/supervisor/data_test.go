@@ -280,3 +280,15 @@ func floored(c *Config) {
 		Disks: []admission.Disk{{Free: c.Engine.Room}}, DiskFloor: 1, Log: c.Log,
 	})
 }
+
+func TestFaultOfDump_IsOneLine(t *testing.T) {
+	for _, c := range []struct{ runtime, said, want string }{
+		{"postgres", "; the end of its output:\npg_restore: error: could not execute query: ERROR:  no such type\nCommand was: CREATE TABLE a (\n)", ": could not execute query: ERROR:  no such type"},
+		{"valkey", "; the end of its output:\n[offset 0] Checking RDB file\n--- RDB ERROR DETECTED ---\n[offset 9] Unexpected EOF reading RDB file\n[info] 0 keys read", ": [offset 9] Unexpected EOF reading RDB file"},
+		{"valkey", "; the end of its output:\nfirst\nlast", ": last"},
+		{"postgres", "; it wrote nothing", "; it wrote nothing"},
+	} {
+		spec := stack.Spec{Runtime: stack.Runtime{Name: c.runtime}}
+		require.Equal(t, c.want, faultOfDump(spec.Database().LoadFault, c.said))
+	}
+}

@@ -164,12 +164,13 @@ func TestDatabase_GoesOutAndInAsADump(t *testing.T) {
 			return err
 		}
 		require.ErrorContains(t, replace(""), "the dump is empty")
-		require.ErrorContains(t, replace(strings.Repeat("x", 1<<20+1)), "the dump is larger than 1.049MB")
+		require.ErrorContains(t, replace("CREATE TABLE a (b int);"), "pg_dump -Fc")
+		require.ErrorContains(t, replace("PGDMP"+strings.Repeat("x", 1<<20)), "the dump is larger than 1.049MB")
 		w.runs(st, "db-g0", "web-g1")
-		require.NoError(t, replace("a dump"))
+		require.NoError(t, replace("PGDMP"))
 		w.runs(st, "db-g0-r1", "web-g1")
 		data := w.engine.Volume(engine.Key{Stack: st.ID, Service: "db", Volume: 1}.Data())
-		require.Equal(t, "a dump", data[enginetest.LoadedDump])
+		require.Equal(t, "PGDMP", data[enginetest.LoadedDump])
 		require.Equal(t, map[string]int{"db": 1}, w.get(st.ID).DataVolumes)
 		require.Zero(t, count(w.events(st.ID), "service.crashed"))
 	}, ofData)
