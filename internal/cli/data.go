@@ -3,8 +3,10 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -96,10 +98,16 @@ func (a *app) pullData(ctx context.Context, t *target, service, file string, sto
 	return a.report(map[string]string{"file": file}, "data of %s: %s in %s", service, units.HumanSize(float64(size)), file)
 }
 
-// brokenOff words an error in the middle of the data.
+// brokenOff words an error in the middle of the data: one of this machine's files, or else of
+// the connection.
 func brokenOff(ctx context.Context, err error) error {
-	if err == nil {
+	_, ofPath := errors.AsType[*fs.PathError](err)
+	_, ofRename := errors.AsType[*os.LinkError](err)
+	switch {
+	case err == nil:
 		return nil
+	case ofPath || ofRename:
+		return &failure{code: exitOther, detail: "the data cannot be written: " + err.Error(), next: "pass another file"}
 	}
 	return cmp.Or(ctx.Err(), error(&failure{code: exitUnreachable, detail: "the data did not arrive whole: " + err.Error(), next: "run the command again"}))
 }
