@@ -33,7 +33,7 @@ func (a *app) dataPullCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pull [STACK] SERVICE [FILE]",
 		Short: "Get the data of a service",
-		Long: `Get what a service has in $DATA_DIR, as a tar.gz, into FILE or on standard output. The service runs meanwhile, and files may change; with --stop it stops for that time. Of a database it is a dump: pg_dump's custom format, or an RDB file.
+		Long: `Get what a service has in $DATA_DIR, as a tar.gz, into FILE, or on standard output without it or for -. The service runs meanwhile, and files may change; with --stop it stops for that time. Of a database it is a dump: pg_dump's custom format, or an RDB file.
 
 FILE is written only once all of the data has arrived.`,
 		Example: `berth data pull api backup.tar.gz
@@ -52,7 +52,7 @@ func (a *app) dataPushCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "push [STACK] SERVICE [FILE]",
 		Short: "Replace the data of a service",
-		Long:  `Replace everything that a service has in $DATA_DIR by a tar or tar.gz, which is FILE or standard input. Paths in it are relative to $DATA_DIR. For a database it is a dump. It returns once the service is healthy with the new data; if it does not get healthy, the data stays what it was.`,
+		Long:  `Replace everything that a service has in $DATA_DIR by a tar or tar.gz, which is FILE, or standard input without it or for -. Paths in it are relative to $DATA_DIR. For a database it is a dump. It returns once the service is healthy with the new data; if it does not get healthy, the data stays what it was.`,
 		Example: `berth data push api backup.tar.gz
 tar -C data -cz . | berth data push api`,
 	}
@@ -64,7 +64,7 @@ tar -C data -cz . | berth data push api`,
 	})
 }
 
-// onService makes cmd a command that takes a service and perhaps a file.
+// onService makes cmd a command that takes a service and perhaps a file; "-" means none.
 func (a *app) onService(cmd *cobra.Command, do func(ctx context.Context, t *target, service, file string) error) *cobra.Command {
 	a.forStack(cmd, 2, func(ctx context.Context, args []string) error {
 		if len(args) == 0 {
@@ -74,7 +74,11 @@ func (a *app) onService(cmd *cobra.Command, do func(ctx context.Context, t *targ
 		if err != nil {
 			return err
 		}
-		return do(ctx, t, args[0], argument(args[1:], ""))
+		file := argument(args[1:], "")
+		if file == "-" {
+			file = ""
+		}
+		return do(ctx, t, args[0], file)
 	})
 	cmd.GroupID = ""
 	return cmd
