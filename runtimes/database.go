@@ -11,6 +11,7 @@ import (
 // what Own returns.
 type Database struct {
 	Title string // what people call it, as in PostgreSQL
+	Usual string // name of a service with one, as hints propose it
 	Port  int
 	Start string // command that runs the server
 	// Ready is a command that exits with 0 if the server answers in its protocol, with 1

@@ -13,6 +13,7 @@ var postgres = Definition{
 	Aliases:  []string{"postgresql", "pg", "psql", "timescale"},
 	Database: &Database{
 		Title:     "PostgreSQL",
+		Usual:     "db",
 		Port:      5432,
 		Start:     "postgres-start",
 		Ready:     "postgres-ready",

@@ -13,6 +13,7 @@ var valkey = Definition{
 	Aliases:  []string{"keydb", "dragonfly", "keyvalue"},
 	Database: &Database{
 		Title:     "Redis",
+		Usual:     "cache",
 		Port:      6379,
 		Start:     "valkey-start",
 		Ready:     "valkey-ready",

@@ -95,3 +95,27 @@ func TestHint_NamesTheLinesToAdd(t *testing.T) {
 		t.Errorf("the plan is %s", plan.String())
 	}
 }
+
+func TestHint_FitsTheStack(t *testing.T) {
+	src := fstest.MapFS{
+		"package.json": {Data: []byte(`{"scripts": {"start": "node a.js"}, "dependencies": {"pg": "8", "redis": "5"}}`)},
+		"a.js":         {Data: []byte("process.env.DATABASE_URL + process.env.REDIS_URL")},
+	}
+	const both, other = "{name: web, runtime: node, start: node a.js}", "runtime: node, start: x, env: {DATABASE_URL: x, REDIS_URL: x}}"
+	for manifest, want := range map[string][]string{
+		both: {"- {name: db, runtime: postgres}", "- {name: cache, runtime: valkey}"},
+		both + ", {name: api, depends_on: [db], " + other + ", {name: db, runtime: postgres}": {
+			"- {name: web, depends_on: [db]}", "- {name: cache, runtime: valkey}",
+		},
+		both + ", {name: b, " + other + ", {name: c, " + other + ", {name: d, " + other: nil,
+	} {
+		m := mustResolve(t, src, "", Request{Manifest: []byte("services: [" + manifest + "]")})
+		got := hints(&m.Services[0])
+		for i := range got {
+			got[i] = strings.TrimSpace(got[i][strings.LastIndex(got[i], "\n"):])
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: the hints end with %q, want %q", manifest, got, want)
+		}
+	}
+}
