@@ -122,7 +122,7 @@ func TestDatabase_ServesItsStackAlone(t *testing.T) {
 	require.Equal(t, map[string]int{"n": 1000000}, of[map[string]int](t, h, st, "/parallel"))
 
 	for service, says := range map[string]string{
-		"db": "db is a database, PostgreSQL, which the services of its stack reach at db:5432", "cache": "Redis, which the services of its stack reach at cache:6379",
+		"db": "the service db is a database that speaks the protocol of PostgreSQL; the services of its stack reach it at db:5432", "cache": "the protocol of Redis; the services of its stack reach it at cache:6379",
 	} {
 		r := h.get(t, st.url(service, "/"), "Accept", "application/json")
 		require.Contains(t, r.refused(t, http.StatusNotFound), says)

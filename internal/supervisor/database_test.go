@@ -3,6 +3,8 @@ package supervisor
 import (
 	"cmp"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -174,6 +176,18 @@ func TestDatabase_GoesOutAndInAsADump(t *testing.T) {
 		require.Equal(t, map[string]int{"db": 1}, w.get(st.ID).DataVolumes)
 		require.Zero(t, count(w.events(st.ID), "service.crashed"))
 	}, ofData)
+}
+
+func TestDatabase_SaysWhereItSpeaks(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.createFor(time.Hour, db(), using("web"))
+		w.becomes(st.ID, stack.Live)
+		res := httptest.NewRecorder()
+		w.sup.cfg.Routes.Serve(res, httptest.NewRequest(http.MethodGet, "/", nil), w.sup.cfg.URLs.Hostname(st, "db"))
+		require.Equal(t, http.StatusNotFound, res.Code)
+		require.Contains(t, res.Body.String(), "he service db is a database that speaks the protocol of PostgreSQL; the services of its stack reach it at db:5432 inside")
+	})
 }
 
 func TestDatabase_StaysWhenADeployFails(t *testing.T) {

@@ -31,7 +31,7 @@ func (r *runner) route(st *stack.Stack, g *generation) []*proxy.Target {
 		spec := &st.Generation.Services[i].Spec
 		service := proxy.Service{Name: spec.Name, Paths: r.paths(st, spec)}
 		if db := spec.Database(); db != nil {
-			service.Closed = fmt.Sprintf("%s is a database, %s, which the services of its stack reach at %s:%d inside the stack, and nobody from outside", spec.Name, db.Title, spec.Name, db.Port)
+			service.Closed = fmt.Sprintf("the service %s is a database that speaks the protocol of %s; the services of its stack reach it at %s:%d inside the stack, and nobody from outside", spec.Name, db.Title, spec.Name, db.Port)
 		}
 		if g != nil {
 			service.Target = g.target(spec.Name)
