@@ -164,6 +164,7 @@ func TestMail_ConfirmsAnAccountOfBeforeOnItsNextClaim(t *testing.T) {
 			b.sees("The agent's access was revoked.")
 			h.getAs(t, st.ManageToken, "/v0/stacks/"+st.ID).refused(t, http.StatusForbidden)
 			st.ManageToken = key
+			defer h.remove(t, st)
 		} else {
 			require.Equal(t, http.StatusOK, h.claim(t, key, st.ClaimCode, "").status)
 		}
