@@ -155,21 +155,15 @@ func empty(root *os.Root) error {
 	return err
 }
 
-// read reads the backup from its beginning to its end.
-func (s Source) read(ctx context.Context, each func(Entry, io.Reader) error) (*Manifest, error) {
-	m, err := s.readAny(ctx, each)
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range m.Entries {
+// read reads the backup from its beginning to its end, and calls do with each entry, which can
+// be unpacked.
+func (s Source) read(ctx context.Context, do func(Entry, io.Reader) error) (*Manifest, error) {
+	each := func(e Entry, content io.Reader) error {
 		if err := e.checkBelow(s.From); err != nil {
-			return nil, err
+			return err
 		}
+		return do(e, content)
 	}
-	return m, nil
-}
-
-func (s Source) readAny(ctx context.Context, each func(Entry, io.Reader) error) (*Manifest, error) {
 	info, err := os.Stat(s.Path)
 	if err != nil {
 		return nil, err
@@ -216,9 +210,6 @@ type writer struct {
 }
 
 func (w *writer) write(ctx context.Context, e Entry, content io.Reader) error {
-	if err := e.checkBelow(w.from); err != nil {
-		return err
-	}
 	if taken, err := w.other.Take(ctx, e, content); taken || err != nil {
 		return err
 	}

@@ -25,10 +25,14 @@ const (
 	backupImages = "images.tar"
 )
 
+// Names of entries that a restore may put elsewhere than into the data directory.
+var (
+	backedUpKey      = path.Join(backupDir, datadir.Dir("").Key())
+	backedUpDatabase = path.Join(backupDir, datadir.Dir("").Database())
+)
+
 // HasDatabase reports whether a backup has the database: one of PostgreSQL it has not.
-func HasDatabase(m *backup.Manifest) bool {
-	return m.Has(path.Join(backupDir, filepath.Base(datadir.Dir("").Database())))
-}
+func HasDatabase(m *backup.Manifest) bool { return m.Has(backedUpDatabase) }
 
 // MovingData returns the entries of a backup with data of services that something may have
 // written to while it was copied.
@@ -113,7 +117,7 @@ func (r *backupRun) withCopy(ctx context.Context, path string, key auth.Key) err
 	if err = errors.Join(err, copied.Close()); err != nil {
 		return err
 	}
-	if err := r.addFile(path, filepath.Base(s.dir().Database())); err != nil {
+	if err := r.addFile(path, backedUpDatabase); err != nil {
 		return err
 	}
 	return r.archive.Close()
@@ -134,7 +138,7 @@ func (r *backupRun) write(ctx context.Context, stacks []*stack.Stack) error {
 	if err := r.addTree(); err != nil || !r.what.Secrets {
 		return err
 	}
-	return r.addFile(r.server.keyFile(), filepath.Base(r.server.dir().Key()))
+	return r.addFile(r.server.keyFile(), backedUpKey)
 }
 
 // addData writes the data of a stack.
@@ -199,14 +203,14 @@ func (r *backupRun) skips(name string) bool {
 	return true
 }
 
-// addFile writes a file under a name in the data directory.
+// addFile writes a file under the name of an entry.
 func (r *backupRun) addFile(file, name string) error {
 	opened, err := os.Open(file)
 	if err != nil {
 		return err
 	}
 	defer opened.Close()
-	return r.addOpen(opened, path.Join(backupDir, name))
+	return r.addOpen(opened, name)
 }
 
 func (r *backupRun) addOpen(file *os.File, name string) error {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"path"
 	"path/filepath"
 
 	"github.com/berth-host/berth/internal/auth"
@@ -115,7 +114,7 @@ func (r *restoration) findKey(named string) error {
 	if file := r.server.cfg.KeyFile; file != "" && exists(file) {
 		files = append(files, file)
 	}
-	if len(files) == 0 && !r.manifest.Has(r.backedUpKey()) {
+	if len(files) == 0 && !r.manifest.Has(backedUpKey) {
 		return errors.New("the backup has no key, since it is not encrypted; name the file with the key of its installation by --key")
 	}
 	for _, file := range files {
@@ -129,15 +128,6 @@ func (r *restoration) findKey(named string) error {
 		r.key = key
 	}
 	return nil
-}
-
-// Names of entries that may go elsewhere than into the data directory.
-func (r *restoration) backedUpKey() string {
-	return path.Join(backupDir, filepath.Base(r.server.dir().Key()))
-}
-
-func (r *restoration) backedUpDatabase() string {
-	return path.Join(backupDir, filepath.Base(r.server.dir().Database()))
 }
 
 // checkEngine returns an error if the engine has something of the installation that the backup is
@@ -181,9 +171,9 @@ func (r *restoration) Take(ctx context.Context, e backup.Entry, content io.Reade
 	switch {
 	case e.Name == backupImages:
 		return true, r.engine.LoadImages(ctx, content)
-	case e.Name == r.backedUpKey():
+	case e.Name == backedUpKey:
 		return true, r.readKey(content)
-	case e.Name == r.backedUpDatabase() && r.isDatabaseElsewhere():
+	case e.Name == backedUpDatabase && r.isDatabaseElsewhere():
 		return true, r.writeDatabase(content)
 	}
 	return false, nil
@@ -218,7 +208,7 @@ func (r *restoration) End() error {
 			return err
 		}
 	}
-	if !r.isDatabaseElsewhere() || !r.manifest.Has(r.backedUpDatabase()) {
+	if !r.isDatabaseElsewhere() || !HasDatabase(r.manifest) {
 		return nil
 	}
 	if err := os.Rename(r.incomingDatabase(), r.server.databaseFile); err != nil {
