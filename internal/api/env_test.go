@@ -279,7 +279,7 @@ func (e *env) change(id string, fn func(*stack.Stack) ([]stack.Event, error)) {
 func (e *env) live(id string) {
 	e.t.Helper()
 	e.change(id, func(s *stack.Stack) ([]stack.Event, error) {
-		return s.Deployed(e.host.latest[id], e.api.cfg.URLs, stack.Now())
+		return s.Deployed(e.host.uploaded(id), e.api.cfg.URLs, stack.Now())
 	})
 }
 

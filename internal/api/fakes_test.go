@@ -34,7 +34,8 @@ type fakeHost struct {
 
 	run func(ctx context.Context, c stack.Command, timeout time.Duration, out io.Writer) (stack.Command, error)
 
-	latest map[string]stack.Generation // what was uploaded last, by stack
+	mu     sync.Mutex
+	latest map[string]stack.Generation // what was uploaded last, by stack; under mu
 
 	noneAnonymous, full error        // what Admit says
 	tooLarge            error        // what CheckDisk says
@@ -67,32 +68,46 @@ func (h *fakeHost) Source(id, name string) string { return filepath.Join(h.dir, 
 
 // source returns the tree that was uploaded last.
 func (h *fakeHost) source(id string) string {
-	return source.Tree(h.Source(id, h.latest[id].Source.Folder))
+	return source.Tree(h.Source(id, h.uploaded(id).Source.Folder))
 }
 
-// keep notes an upload to a stack, within the change of its row: whoever sees the change
-// may end the build.
+// uploaded returns what was uploaded to a stack last.
+func (h *fakeHost) uploaded(id string) stack.Generation {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.latest[id]
+}
+
+// note notes an upload to a stack. It comes no later than the change of the row, since
+// whoever sees the change may end the build.
+func (h *fakeHost) note(id string, g stack.Generation) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.latest[id] = g
+}
+
+// keep notes a source that was uploaded.
 func (h *fakeHost) keep(id string, src *source.Source, services []stack.Service) {
-	h.latest[id] = stack.Generation{Source: stack.Source{Folder: rand.Text(), Digest: src.Digest()}, Services: services}
+	h.note(id, stack.Generation{Source: stack.Source{Folder: rand.Text(), Digest: src.Digest()}, Services: services})
 }
 
 // move moves the source of the upload that was noted last to its stack.
 func (h *fakeHost) move(id string, src *source.Source) error {
-	return os.Rename(src.Dir(), h.Source(id, h.latest[id].Source.Folder))
+	return os.Rename(src.Dir(), h.Source(id, h.uploaded(id).Source.Folder))
 }
 
 func (h *fakeHost) Create(ctx context.Context, s *stack.Stack, src *source.Source, receipt *store.Receipt) error {
+	h.keep(s.ID, src, s.Generation.Services)
 	if err := h.store.Create(ctx, s, []stack.Event{s.Created()}, store.WithLimit(3), store.WithReceipt(receipt)); err != nil {
 		return err
 	}
-	h.keep(s.ID, src, s.Generation.Services)
 	return h.move(s.ID, src)
 }
 
 func (h *fakeHost) Configure(ctx context.Context, id string, change stack.EnvChange, receipt *store.Receipt) (*stack.Stack, error) {
 	return h.store.Update(ctx, id, func(s *stack.Stack) ([]stack.Event, error) {
 		next, events, err := s.Configure(change, stack.URLs{Base: &url.URL{Scheme: "http", Host: "localhost:8080"}, AppsDomain: "localhost"}, stack.Now())
-		h.latest[id] = next
+		h.note(id, next)
 		return events, err
 	}, store.WithLimit(3), store.WithReceipt(receipt))
 }

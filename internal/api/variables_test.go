@@ -77,7 +77,7 @@ func TestConfigure_BuildsAgainUnlessItIsToldNotTo(t *testing.T) {
 		e := newEnv(t)
 		m := e.serves("")
 		require.Equal(t, 200, e.sets(m, m.token, body).status)
-		next := e.host.latest[m.id]
+		next := e.host.uploaded(m.id)
 		require.Equal(t, built, next.Built(), body)
 	}
 }
@@ -131,7 +131,7 @@ func TestConfigure_TakesEveryCharacter(t *testing.T) {
 	e := newEnv(t)
 	m := e.serves("")
 	require.Equal(t, 200, e.sets(m, m.token, `{"all": {"KEY": "\\ud800 \ud83d\ude00 \ufffd é"}}`).status)
-	require.Equal(t, `\ud800 😀 `+"\ufffd é", e.host.latest[m.id].Variables[""]["KEY"].Value)
+	require.Equal(t, `\ud800 😀 `+"\ufffd é", e.host.uploaded(m.id).Variables[""]["KEY"].Value)
 }
 
 func TestConfigure_IsRefusedWhereADeployIs(t *testing.T) {
