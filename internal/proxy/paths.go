@@ -47,6 +47,9 @@ func (p place) follow(asked string) (_ place, target, prefix string) {
 		return p, asked, ""
 	}
 	rest := segments[strings.Count(best.Prefix, "/"):]
+	if len(rest) == 0 && p.service.Target.isHandler() {
+		return p, query, best.escaped() // the path "": a site leads on to the prefix with a slash
+	}
 	return p, join(rest) + query, best.escaped()
 }
 
@@ -114,7 +117,9 @@ func join(segments []segment) string {
 func withTarget(r *http.Request, target string) *http.Request {
 	to := *r
 	to.RequestURI = target
-	if u, err := url.ParseRequestURI(target); err == nil { // a part of a target that was parsed
+	if query, bare := strings.CutPrefix(target, "?"); bare || target == "" {
+		to.URL = &url.URL{RawQuery: query}
+	} else if u, err := url.ParseRequestURI(target); err == nil { // a part of a target that was parsed
 		to.URL = u
 	}
 	return &to

@@ -29,6 +29,9 @@ type Target struct {
 	once    sync.Once // closes drained
 }
 
+// isHandler reports whether a handler answers; t may be nil.
+func (t *Target) isHandler() bool { return t != nil && t.handler != nil }
+
 const drainBit = 1 << 62
 
 // closeGrace is how long Drain waits for requests whose connections it closed.

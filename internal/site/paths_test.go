@@ -96,6 +96,21 @@ func TestPaths_FindFilesFoldersAndPages(t *testing.T) {
 	})
 }
 
+// Below a path that strips, a path without a slash at its end is the site's "".
+func TestPaths_LeadBelowAPrefix(t *testing.T) {
+	s := serve(t, Options{}, docs)
+	for target, want := range map[string]string{
+		"": "/docs/", "?a=%2F": "/docs/?a=%2F", "/": "", "/guide": "/docs/guide/", "/guide/": "",
+	} {
+		r := get("/", "X-Forwarded-Prefix", "/docs")
+		path, query, _ := strings.Cut(target, "?")
+		r.URL, r.RequestURI = &url.URL{Path: path, RawQuery: query}, target
+		if got := do(s, r).Header.Get("Location"); got != want {
+			t.Errorf("%q leads to %q, want %q", target, got, want)
+		}
+	}
+}
+
 // Paths are the largest part of a site's index. Each is in memory once.
 func TestPaths_AreKeptOnce(t *testing.T) {
 	s := serve(t, Options{}, docs)

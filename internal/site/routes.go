@@ -124,13 +124,20 @@ func squeeze(key string) string {
 	return key
 }
 
+// prefixOf returns what the proxy has removed from the request's path; "" for nothing.
+func prefixOf(r *http.Request) string { return r.Header.Get("X-Forwarded-Prefix") }
+
+// isBare reports whether the path of a request is its prefix, without a slash. Relative links of
+// a page there would lead out of it.
+func isBare(r *http.Request) bool { return r.URL.Path == "" && prefixOf(r) != "" }
+
 // redirect sends the client to key on the same host, below the prefix that the proxy has
 // removed from the request's path, if any. The redirect is not cached: the next generation
 // may have other pages.
 func redirect(w http.ResponseWriter, r *http.Request, key string) {
 	to := url.URL{Path: "/" + key, RawQuery: r.URL.RawQuery}
 	h := w.Header()
-	h["Location"] = []string{r.Header.Get("X-Forwarded-Prefix") + to.String()}
+	h["Location"] = []string{prefixOf(r) + to.String()}
 	h["Cache-Control"] = lifetimePage
 	h["Content-Length"] = []string{"0"}
 	w.WriteHeader(http.StatusMovedPermanently)

@@ -179,6 +179,8 @@ func (s *Site) get(w http.ResponseWriter, r *http.Request) {
 		sendPage(w, r, http.StatusNotFound, "There is no page at this address.")
 	case m.moved:
 		redirect(w, r, m.to)
+	case isBare(r):
+		redirect(w, r, "")
 	default:
 		s.send(w, r, m.file, m.status)
 	}
