@@ -21,12 +21,17 @@ type Mails struct {
 const mailRetry = time.Hour
 
 // ask asks for a mail to an address, which the visitor's network causes. Too many from the
-// network are TooMany. It reports false if the address got too many already.
+// network are TooMany. It reports false if the address got too many already; unless the mail is
+// for a forgotten password, whose caller is not told, such a request does not count.
 func (m *Mails) ask(ctx context.Context, network, address string, mail store.Mail) (asked bool, err error) {
-	if !m.Networks.Allow(ctx, network) {
+	giveBack, ok := m.Networks.Take(ctx, network)
+	if !ok {
 		return false, &stack.Error{Kind: stack.TooMany, Detail: "your network has asked for too many mails; try again in an hour", RetryAfter: mailRetry}
 	}
 	if !m.Addresses.Allow(ctx, strings.ToLower(address)) {
+		if mail.Kind != store.MailReset {
+			giveBack()
+		}
 		return false, nil
 	}
 	return true, m.Store.AskMail(ctx, mail)

@@ -119,6 +119,20 @@ func TestSignUp_AsksToConfirmTheAddress(t *testing.T) {
 	}
 }
 
+// What the limit of an address refuses does not count for the network.
+func TestSendConfirmation_CountsOnlyWhatIsSent(t *testing.T) {
+	e := newMailEnv(t, 1, 2)
+	entry := e.signUp(t, "ana@example.com")
+	for range 3 {
+		wantKind(t, e.accounts.SendConfirmation(t.Context(), visitor, entry.Account), stack.TooMany, "several mails were sent to ana@example.com")
+	}
+	e.cfg.Claims.Mails.Addresses = &limiter{left: 5}
+	if err := e.accounts.SendConfirmation(t.Context(), visitor, entry.Account); err != nil {
+		t.Error(err)
+	}
+	wantKind(t, e.accounts.SendConfirmation(t.Context(), visitor, entry.Account), stack.TooMany, "your network")
+}
+
 func TestAdd_CountsAsConfirmed(t *testing.T) {
 	e := newMailEnv(t, 1, 10)
 	if _, err := e.accounts.Add(t.Context(), "ana@example.com", password); err != nil {

@@ -106,7 +106,7 @@ func (w *pages) claim(c *fiber.Ctx, s store.Session) error {
 	}
 	n := notice{Key: e.APIKey}
 	if e.APIKey != "" {
-		n.Text = "Welcome to Berth. Your account is ready."
+		n.Text = w.welcome()
 	}
 	if c.FormValue("revoke") != "" {
 		w.revokeClaimed(st, &n)

@@ -61,9 +61,18 @@ func (w *pages) enterDashboard(c *fiber.Ctx, e account.Entry) error {
 		return err
 	}
 	if e.APIKey != "" {
-		w.leaveNotice(c, notice{Text: "Welcome to Berth. Your account is ready.", Key: e.APIKey})
+		w.leaveNotice(c, notice{Text: w.welcome(), Key: e.APIKey})
 	}
 	return c.Redirect(safeNext(c.FormValue("next")), fiber.StatusSeeOther)
+}
+
+// welcome returns what somebody with a new account reads first.
+func (w *pages) welcome() string {
+	text := "Welcome to Berth. Your account is ready."
+	if w.cfg.Accounts.Mails() {
+		text += " To confirm your address, open the link in the mail to it; if none comes, the account page sends it again."
+	}
+	return text
 }
 
 // signOut answers POST /signout.
