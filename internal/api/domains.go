@@ -49,7 +49,7 @@ func viewDomain(v domain.View) domainView {
 		records[i] = recordView(r)
 	}
 	return domainView{
-		Host: v.Domain.Host, Service: v.Domain.Service, Status: v.Domain.Status, Reason: orNull(v.Domain.Trouble()), Primary: v.Domain.Primary,
+		Host: v.Domain.Host, Service: v.Domain.Service, Status: v.Domain.Status, Reason: orNull(v.Reason), Primary: v.Domain.Primary,
 		Records: records, CheckedAt: stack.Timestamp(v.Domain.CheckedAt), CertificateUntil: stack.Timestamp(v.Until),
 	}
 }

@@ -15,7 +15,7 @@ func (a *app) domainsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "domains [STACK]",
 		Short: "List, add and remove your own domains",
-		Long:  "List the domains of a claimed stack: your own names that lead to its services. Domains need your API key.",
+		Long:  "List the domains of a claimed stack, your own names that lead to its services, and what to enter at the DNS for those that are not active. Domains need your API key.",
 		Example: `berth domains
 berth domains add www.example.com --service web
 berth domains remove www.example.com`,
@@ -32,7 +32,7 @@ func (a *app) addDomainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "add [STACK] HOST",
 		Short:   "Add a domain, and print what to enter at the DNS",
-		Long:    "Add a domain that leads to a service, and print the records to enter where you manage its DNS. The server looks for them every minute, and berth domains shows once they are found.",
+		Long:    "Add a domain that leads to a service, and print the records to enter where you manage its DNS. The server looks for them every minute for a week, and berth domains shows once they are found; adding the domain again has it look again.",
 		Example: `berth domains add www.example.com --service web`,
 	}
 	cmd.Flags().StringVar(&service, "service", "", "service that it leads to (default: the stack's only one)")
@@ -88,15 +88,20 @@ func (a *app) addDomain(ctx context.Context, c *client.Client, id string, args [
 		return nil
 	}
 	a.ui.sayf("%s is %s; enter these records where you manage its DNS, then look with berth domains", d.Host, d.Status)
+	return a.printRecords(d.Records)
+}
+
+func (a *app) printRecords(records []client.DomainRecord) error {
 	w := tabwriter.NewWriter(a.ui.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "TYPE\tNAME\tVALUE")
-	for _, r := range d.Records {
+	for _, r := range records {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", r.Type, r.Name, r.Value)
 	}
 	return flush(w)
 }
 
-// listDomains prints the domains of a stack, and why some are not active.
+// listDomains prints the domains of a stack, why some are not active, and what to enter for
+// these.
 func (a *app) listDomains(ctx context.Context, c *client.Client, id string) error {
 	domains, err := c.Domains(ctx, id)
 	if err != nil {
@@ -111,8 +116,12 @@ func (a *app) listDomains(ctx context.Context, c *client.Client, id string) erro
 	}
 	w := tabwriter.NewWriter(a.ui.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "HOST\tSERVICE\tSTATUS\tCHECKED\tCERTIFICATE UNTIL\tREASON")
+	var records []client.DomainRecord
 	for _, d := range domains {
 		status := d.Status
+		if status != "active" {
+			records = append(records, d.Records...)
+		}
 		if d.Primary {
 			status += ", primary"
 		}
@@ -122,7 +131,11 @@ func (a *app) listDomains(ctx context.Context, c *client.Client, id string) erro
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", d.Host, d.Service, status, changedAt(d.CheckedAt), changedAt(d.CertificateUntil), reason)
 	}
-	return flush(w)
+	if err := flush(w); err != nil || records == nil {
+		return err
+	}
+	a.ui.sayf("enter these records where you manage the DNS of the domains that are not active")
+	return a.printRecords(records)
 }
 
 func flush(w *tabwriter.Writer) error {

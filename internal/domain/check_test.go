@@ -131,6 +131,28 @@ func TestDomain_BecomesActiveOnceItsRecordsAreThere(t *testing.T) {
 	require.Equal(t, stack.DomainActive, d.Status)
 	require.Empty(t, d.Reason)
 	require.Equal(t, map[string]string{host: "web-" + k.Hex() + ".apps.example.net"}, e.routes)
+
+	k.Generation.Services = k.Generation.Services[1:]
+	v, err = e.domains.Get(t.Context(), k, host)
+	require.NoError(t, err)
+	require.Equal(t, stack.DomainActive, v.Domain.Status)
+	require.Contains(t, v.Reason, "the stack has no service web any more")
+}
+
+func TestDomain_AddedAgainIsLookedForAgain(t *testing.T) {
+	e := newEnv(t)
+	k := e.claimed("ana@example.com")
+	e.add(k, host)
+	_, err := e.store.UpdateDomain(t.Context(), k.ID, host, func(d, _ *stack.Domain) error { d.NextCheck = time.Time{}; return nil })
+	require.NoError(t, err)
+	v, err := e.domains.Get(t.Context(), k, host)
+	require.NoError(t, err)
+	require.Contains(t, v.Reason, "nobody looks for it any more: add the domain again")
+	v, added, err := e.domains.Add(t.Context(), k, host, "web")
+	require.NoError(t, err)
+	require.False(t, added)
+	require.False(t, v.Domain.NextCheck.IsZero())
+	require.NotContains(t, v.Reason, "any more")
 }
 
 func TestDomain_LeadsHereByACNAMEWhateverTheAddresses(t *testing.T) {

@@ -98,6 +98,7 @@ func New(cfg Config) *Domains {
 // View is a domain as its owner sees it.
 type View struct {
 	Domain  stack.Domain
+	Reason  string // why it is not active, or what is wrong with it; "" for nothing
 	Records []Record
 	Until   time.Time // end of its certificate; zero if there is none
 }
@@ -210,7 +211,13 @@ func (d *Domains) canonical(typed string) string {
 // view adds to a domain what its owner enters at the DNS, and the end of its certificate. here
 // returns the addresses of the base URL's host.
 func (d *Domains) view(ctx context.Context, s *stack.Stack, of stack.Domain, here func() []netip.Addr) View {
-	v := View{Domain: of, Records: d.records(s, of, here)}
+	v := View{Domain: of, Reason: of.Trouble(), Records: d.records(s, of, here)}
+	if of.Status == stack.DomainPending && of.NextCheck.IsZero() {
+		v.Reason += "; nobody looks for it any more: add the domain again once it is there"
+	}
+	if v.Reason == "" && s.Service(of.Service) == nil {
+		v.Reason = fmt.Sprintf("the stack has no service %s any more, so requests get 404: add the domain again for one of its services, or deploy with that one", of.Service)
+	}
 	if d.cfg.Certificates != nil && of.Status == stack.DomainActive {
 		v.Until, _ = d.cfg.Certificates.Until(ctx, of.Host)
 	}

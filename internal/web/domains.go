@@ -52,7 +52,7 @@ func (w *pages) addDomain(c *fiber.Ctx, s store.Session, st *stack.Stack) error 
 		f.Fault = text
 		return w.showDomains(c, s, st, code, f)
 	}
-	return w.backToDomains(c, st, err, "Enter the records of "+v.Domain.Host+" at its DNS provider. They are looked for until they are there.")
+	return w.backToDomains(c, st, err, "Enter the records of "+v.Domain.Host+" at its DNS provider. The server looks for them for a week; after that, add the domain again.")
 }
 
 // checkDomain answers POST /dashboard/stacks/{id}/domains/check.

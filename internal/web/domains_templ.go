@@ -246,7 +246,7 @@ func domainCard(p page, v stackView, d domain.View, address string) templ.Compon
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		if d.Domain.Trouble() != "" {
+		if d.Reason != "" {
 			var templ_7745c5c3_Var13 = []any{"note", templ.KV("bad", d.Domain.Status != stack.DomainPending)}
 			templ_7745c5c3_Err = templ.RenderCSSItems(ctx, templ_7745c5c3_Buffer, templ_7745c5c3_Var13...)
 			if templ_7745c5c3_Err != nil {
@@ -270,9 +270,9 @@ func domainCard(p page, v stackView, d domain.View, address string) templ.Compon
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var15 string
-			templ_7745c5c3_Var15, templ_7745c5c3_Err = templ.JoinStringErrs(sentence(d.Domain.Trouble()))
+			templ_7745c5c3_Var15, templ_7745c5c3_Err = templ.JoinStringErrs(sentence(d.Reason))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `domains.templ`, Line: 53, Col: 110}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `domains.templ`, Line: 53, Col: 100}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var15))
 			if templ_7745c5c3_Err != nil {

@@ -43,7 +43,7 @@ func TestDomains_AreAddedCheckedMarkedAndRemoved(t *testing.T) {
 	}
 	host := url.Values{"host": {"www.example.com"}}
 	body := submit("", url.Values{"host": {"WWW.example.com"}, "service": {"web"}})
-	require.Contains(t, body, "Enter the records of www.example.com at its DNS provider. They are looked for until they are there.")
+	require.Contains(t, body, "Enter the records of www.example.com at its DNS provider. The server looks for them for a week; after that, add the domain again.")
 	require.Regexp(t, `(?s)CNAME.*www\.example\.com.*web-[0-9a-f]{12}\.localhost.*TXT.*_berth\.www\.example\.com`, body)
 	require.NotContains(t, body, "Use as primary")
 
