@@ -6,8 +6,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/docker/go-units"
@@ -39,7 +41,8 @@ func (lim *DataLimits) room(bytes int64) error {
 
 // CopyData reads a tar or tar.gz of a service's data from r and writes it to w as a tar
 // that is safe to unpack: names are relative, in their shortest form, nothing leads out,
-// and owners, set-id bits, devices and FIFOs are gone. It holds one block in memory. An
+// and owners, set-id bits, devices and FIFOs are gone. A symlink may still lead out through
+// others, which shows once all is unpacked. It holds one block in memory. An
 // archive that is empty, foreign, cut short or damaged, or in which a name or a link leads
 // out, is an Unprocessable *stack.Error, and one over the limits a TooLarge one.
 func CopyData(ctx context.Context, w io.Writer, r io.Reader, lim DataLimits) error {
@@ -242,11 +245,12 @@ func (c *dataCopy) write(h *tar.Header) error {
 
 // PackData reads a tar whose names all begin with a folder, and writes it to w as a tar.gz
 // whose names are relative to that folder and whose owners are nobody's. Programs find the data
-// at root. Symlinks that lead out of it are left out, so that CopyData takes what is written. It
-// writes no end after an error.
+// at root. Symlinks that lead out of it, or may do so through others, are left out, so that what
+// is written can be unpacked as data again; it holds 8 bytes in memory for each of them, 8 MB at
+// most. It writes no end after an error.
 func PackData(w io.Writer, r io.Reader, folder, root string) error {
 	in, zip := tar.NewReader(r), gzip.NewWriter(w)
-	out := tar.NewWriter(zip)
+	out, links := tar.NewWriter(zip), &dataLinks{root: root, seed: maphash.MakeSeed()}
 	for {
 		h, err := in.Next()
 		if err == io.EOF {
@@ -256,13 +260,13 @@ func PackData(w io.Writer, r io.Reader, folder, root string) error {
 			return err
 		}
 		h.Name = relativeTo(folder, h.Name)
-		if h.Typeflag == tar.TypeSymlink && leadsOut(h.Name, h.Linkname, root) {
-			continue
-		}
 		if h.Typeflag == tar.TypeLink {
 			h.Linkname = relativeTo(folder, h.Linkname)
 		}
 		h.Uid, h.Gid, h.Uname, h.Gname = 0, 0, "", ""
+		if h.Typeflag == tar.TypeSymlink && !links.add(h) {
+			continue
+		}
 		if err := out.WriteHeader(h); err != nil {
 			return err
 		}
@@ -270,10 +274,89 @@ func PackData(w io.Writer, r io.Reader, folder, root string) error {
 			return err
 		}
 	}
+	for _, h := range links.late() {
+		if err := out.WriteHeader(h); err != nil {
+			return err
+		}
+	}
 	if err := out.Close(); err != nil {
 		return err
 	}
 	return zip.Close()
+}
+
+// dataLinks are the symlinks of data whose names go through none of them. If the target of each
+// stays inside by its text, and goes up from folders only, none leads out: each link that it
+// meets leads to a place inside, and from there it goes down.
+type dataLinks struct {
+	root    string
+	seed    maphash.Seed
+	all     []uint64      // hashes of their paths
+	waiting []*tar.Header // those that go down before they go up
+	bytes   int           // of the names and targets that wait
+}
+
+// maxWaiting is how many bytes of names and targets wait; more are left out.
+const maxWaiting = 1 << 20
+
+// add reports whether a symlink leads to a place inside whatever the others are.
+func (l *dataLinks) add(h *tar.Header) bool {
+	if len(l.all) < stack.MaxDataEntries {
+		l.all = append(l.all, maphash.String(l.seed, path.Join(l.root, h.Name)))
+	}
+	if leadsOut(h.Name, h.Linkname, l.root) {
+		return false
+	}
+	if !turnsUp(h.Linkname) {
+		return true
+	}
+	if l.bytes += len(h.Name) + len(h.Linkname); l.bytes <= maxWaiting {
+		l.waiting = append(l.waiting, h)
+	}
+	return false
+}
+
+// late returns the symlinks that wait and lead to a place inside, once all are added.
+func (l *dataLinks) late() []*tar.Header {
+	if len(l.all) == stack.MaxDataEntries {
+		return nil // there may be more, and so many entries are not unpacked again
+	}
+	slices.Sort(l.all)
+	return slices.DeleteFunc(l.waiting, func(h *tar.Header) bool {
+		return slices.ContainsFunc(l.turns(h), func(place string) bool {
+			_, isLink := slices.BinarySearch(l.all, maphash.String(l.seed, place))
+			return isLink
+		})
+	})
+}
+
+// turnsUp reports whether the target of a symlink goes down before it goes up.
+func turnsUp(target string) bool {
+	down := false
+	for step := range strings.SplitSeq(target, "/") {
+		if step == ".." && down {
+			return true
+		}
+		down = down || step != "" && step != "." && step != ".."
+	}
+	return false
+}
+
+// turns returns the places to which a symlink goes down before it goes up for the last time.
+func (l *dataLinks) turns(h *tar.Header) (places []string) {
+	at := path.Join(l.root, path.Dir(h.Name))
+	if path.IsAbs(h.Linkname) {
+		at = "/"
+	}
+	steps := strings.Split(h.Linkname, "/")
+	for ; len(steps) > 0 && steps[len(steps)-1] != ".."; steps = steps[:len(steps)-1] {
+	}
+	for _, step := range steps {
+		if at = path.Join(at, step); step != ".." {
+			places = append(places, at)
+		}
+	}
+	return places
 }
 
 // relativeTo returns a name of a tar without its folder; the folder itself is ".".

@@ -5,8 +5,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"maps"
+	"math/rand/v2"
+	"os"
+	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -218,6 +223,125 @@ func TestPackData_IsRelativeAndComesBack(t *testing.T) {
 	packed.Reset()
 	if err := PackData(&packed, io.MultiReader(bytes.NewReader(source[:1600]), failing{io.ErrUnexpectedEOF}), "data", dataLimits.Root); err == nil {
 		t.Error("a tar that breaks off was packed as if it were whole")
+	}
+}
+
+// packLinks returns the names of the symlinks, names and targets in turn, that PackData keeps.
+func packLinks(t *testing.T, links ...string) []string {
+	t.Helper()
+	headers := []tar.Header{{Typeflag: tar.TypeDir, Name: "data/", Mode: 0o755}}
+	for i := 0; i < len(links); i += 2 {
+		headers = append(headers, tar.Header{Typeflag: tar.TypeSymlink, Name: "data/" + links[i], Linkname: links[i+1]})
+	}
+	var packed bytes.Buffer
+	if err := PackData(&packed, bytes.NewReader(dataTar(t, headers...)), "data", dataLimits.Root); err != nil {
+		t.Fatal(err)
+	}
+	z, err := gzip.NewReader(&packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := listTar(t, z)
+	delete(kept, "./")
+	return slices.Sorted(maps.Keys(kept))
+}
+
+func TestPackData_LeavesOutWhatMayLeadOutThroughOthers(t *testing.T) {
+	plain := []string{"d1/d2", "..", "e", "d1/d2", "deep/er/still", "../../d1/d2/d1"}
+	for target, kept := range map[string]bool{
+		"d1/..": true, "d1/../x/../y": true, "d1/d2/d1/d2": true, "./d1/.//../d1": true, "d1/d2x/..": true, "/data/d1/..": true, "/data/../data/d1": true,
+		"d1/d2/..": false, "d1/d2/../d1": false, "e/..": false, "e/../x": false, "./e/./../x": false, "/data/e/../x": false, "/data/../data/d1/d2/..": false,
+		"d1/x/../d2/..": false, "deep/er/still/../..": false, "d1..": true, "..": false,
+	} {
+		want := []string{"d1/d2", "deep/er/still", "e"}
+		if kept {
+			want = append(want, "z")
+		}
+		for _, links := range [][]string{append(slices.Clone(plain), "z", target), append([]string{"z", target}, plain...)} {
+			if got := packLinks(t, links...); !slices.Equal(got, want) {
+				t.Errorf("z -> %s: %v, want %v", target, got, want)
+			}
+		}
+	}
+}
+
+// The links that are kept of random trees lead inside when the kernel follows them.
+func TestPackData_KeepsNoLinkThatLeadsOut(t *testing.T) {
+	folders := []string{"a", "a/b", "a/b/c", "b", "b/c", "c"}
+	steps := []string{"a", "b", "c", "x", "y", "z", "..", "..", "..", "."}
+	followed := 0
+	for seed := range uint64(50) {
+		r, root := rand.New(rand.NewPCG(seed, 0)), filepath.Join(t.TempDir(), "data")
+		for _, folder := range folders {
+			if err := os.MkdirAll(filepath.Join(root, folder), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var tree []tar.Header
+		for _, folder := range append(folders, ".") {
+			for _, name := range []string{"x", "y", "z"} {
+				target := make([]string, 1+r.IntN(6))
+				for i := range target {
+					target[i] = steps[r.IntN(len(steps))]
+				}
+				tree = append(tree, tar.Header{Typeflag: tar.TypeSymlink, Name: path.Join("data", folder, name), Linkname: strings.Join(target, "/")})
+			}
+		}
+		r.Shuffle(len(tree), func(i, j int) { tree[i], tree[j] = tree[j], tree[i] })
+		var packed bytes.Buffer
+		if err := PackData(&packed, bytes.NewReader(dataTar(t, tree...)), "data", root); err != nil {
+			t.Fatal(err)
+		}
+		z, err := gzip.NewReader(&packed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept := listTar(t, z)
+		for _, h := range tree {
+			name := strings.TrimPrefix(h.Name, "data/")
+			if kept[name] == "" {
+				continue
+			}
+			if err := os.Symlink(h.Linkname, filepath.Join(root, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for name := range kept {
+			to, err := filepath.EvalSymlinks(filepath.Join(root, name))
+			if err != nil {
+				continue // it leads nowhere
+			}
+			if followed++; to != root && !strings.HasPrefix(to, root+"/") {
+				t.Errorf("seed %d: %s leads to %s", seed, name, to)
+			}
+		}
+	}
+	if followed < 50 {
+		t.Errorf("only %d links lead somewhere", followed)
+	}
+}
+
+// A program can make as many links as it likes, as long as it likes.
+func TestPackData_HoldsFewLinksInMemory(t *testing.T) {
+	seed := maphash.MakeSeed()
+	links := dataLinks{root: "/data", seed: seed}
+	h := &tar.Header{Name: "link", Linkname: strings.Repeat("a/../", 800)}
+	for range maxWaiting/len(h.Linkname) + 10 {
+		if links.add(h) {
+			t.Fatal("it is not waited for")
+		}
+	}
+	if n := len(links.late()); n == 0 || n*(len(h.Name)+len(h.Linkname)) > maxWaiting {
+		t.Errorf("%d links of %d bytes waited", n, len(h.Linkname))
+	}
+	links = dataLinks{root: "/data", seed: seed, all: make([]uint64, stack.MaxDataEntries-5)}
+	links.add(&tar.Header{Name: "link", Linkname: "a/.."})
+	h.Linkname = "a"
+	for range 10 {
+		links.add(h)
+	}
+	if len(links.all) != stack.MaxDataEntries || len(links.late()) > 0 {
+		t.Errorf("%d links are known, and %d of the late are written", len(links.all), len(links.late()))
 	}
 }
 

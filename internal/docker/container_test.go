@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -79,6 +80,65 @@ func TestUnpackData_RunsConfined(t *testing.T) {
 	for _, p := range running.Processes {
 		assert.Equal(t, "200001", p[0], p)
 	}
+}
+
+// Where a symlink leads may be decided by another entry, before it or after it.
+func TestUnpackData_RefusesSymlinksThatLeadOut(t *testing.T) {
+	b := testBench(t)
+	key := engine.Key{Stack: key.Stack, Service: "links", Volume: 1}
+	type link struct{ name, target string }
+	unpack := func(links ...link) error {
+		return b.driver.UnpackData(t.Context(), key, engine.Unpacking{Image: tools, User: 200_001}, func(_ context.Context, w io.Writer) error {
+			out := tar.NewWriter(w)
+			for _, l := range append([]link{{"folder/", ""}, {"folder/below/", ""}}, links...) {
+				kind := byte(tar.TypeSymlink)
+				if l.target == "" {
+					kind = tar.TypeDir
+				}
+				if err := out.WriteHeader(&tar.Header{Typeflag: kind, Name: l.name, Linkname: l.target, Mode: 0o755}); err != nil {
+					return err
+				}
+			}
+			return out.Close()
+		})
+	}
+	up, through := link{"folder/up", ".."}, link{"through", "folder/up/.."}
+	for _, inside := range [][]link{
+		{up, {"folder/twice", "../folder/up/folder/below"}, {"again", "folder/below/../up"}, {"absolute", "/data/folder/below/../.."}},
+		{{"itself", "itself"}, {"a", "b"}, {"b", "a"}, {"missing", "not/there/../.."}, {"a name\nof two lines", "not/there\n/etc"}},
+	} {
+		require.NoError(t, unpack(inside...), "%v", inside)
+	}
+	for name, outside := range map[string][]link{
+		"through":      {up, through},
+		"folder/first": {{"folder/first", "below/up/.."}, {"folder/below/up", "../.."}},
+		"here/x":       {{"here", "."}, {"here/x", ".."}}, // it is made as x
+		"far":          {up, {"far", "folder/up/../etc"}},
+		"lines":        {up, {"lines", "folder/up/../data\n"}},
+	} {
+		err := unpack(outside...)
+		require.ErrorIs(t, err, engine.ErrData, name)
+		assert.ErrorContains(t, err, "the entry "+strings.TrimPrefix(name, "here/")+" is a symlink that leads out of the data")
+	}
+	many := make([]link, 10_000, 10_002)
+	for i := range many {
+		many[i] = link{fmt.Sprintf("link-%d", i), "folder/below"}
+	}
+	require.NoError(t, unpack(many...))
+	require.ErrorIs(t, unpack(append(many, up, through)...), engine.ErrData)
+
+	bomb := []link{{"l0", "."}}
+	for i := range 39 {
+		bomb = append(bomb, link{fmt.Sprintf("l%d", i+1), fmt.Sprintf("l%d/folder/../l%d", i, i)})
+	}
+	require.ErrorContains(t, unpack(bomb...), "its symlinks lead through too many others")
+
+	down := strings.Repeat("a", 255) + "/"
+	long := []link{{"l0", strings.Repeat(down, 15)}} // to follow them keeps each path that is left to go
+	for i := range 2000 {
+		long = append(long, link{fmt.Sprintf("l%d", i+1), fmt.Sprintf("l%d/", i) + strings.Repeat(down, 14)})
+	}
+	require.ErrorContains(t, unpack(long...), "its symlinks lead through too many others")
 }
 
 func TestCreate_FiltersSystemCalls(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -240,7 +241,10 @@ func (d *Driver) removeNetworkByID(ctx context.Context, id string) error {
 	if err != nil {
 		return unlessGone(wrap(err, "inspect network %s", id))
 	}
-	for member := range found.Containers {
+	for member, endpoint := range found.Containers {
+		if strings.HasPrefix(member, "ep-") { // of a container that is gone: a full disk kept the engine from removing it
+			member = endpoint.Name
+		}
 		err := wrap(d.api.NetworkDisconnect(ctx, id, member, true), "disconnect %s from network %s", member, id)
 		if unlessGone(err) != nil {
 			return err

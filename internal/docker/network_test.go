@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -191,6 +192,34 @@ func TestEnsureNetwork_RecognisesASubnetInUseOnASlowEngine(t *testing.T) {
 	})
 	err := fakeDriver(t, engine).ensureNetwork(t.Context(), bridge{name: "n", device: "bt1", subnet: netip.MustParsePrefix("10.9.9.0/28")})
 	require.ErrorIs(t, err, errSubnetTaken)
+}
+
+// A full disk keeps the engine from removing the endpoint of a container that ends.
+func TestNetwork_IsRemovedWithWhatIsLeftOfContainers(t *testing.T) {
+	left := map[string]bool{"running": true, "berth-1-build": true}
+	engine := http.NewServeMux()
+	engine.HandleFunc("GET /v1.41/networks/{id}", func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, `{"Id": "n", "Containers": {"running": {"Name": "web"}, "ep-4711": {"Name": "berth-1-build"}}}`) //nolint:errcheck // the test sees it
+	})
+	engine.HandleFunc("POST /v1.41/networks/{id}/disconnect", func(w http.ResponseWriter, r *http.Request) {
+		var asked struct {
+			Container string
+			Force     bool
+		}
+		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil || !left[asked.Container] || !asked.Force {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		delete(left, asked.Container)
+	})
+	engine.HandleFunc("DELETE /v1.41/networks/{id}", func(w http.ResponseWriter, _ *http.Request) {
+		if len(left) > 0 {
+			w.WriteHeader(http.StatusForbidden)
+			io.WriteString(w, `{"message":"network n has active endpoints"}`) //nolint:errcheck // the test sees it
+		}
+	})
+	require.NoError(t, fakeDriver(t, engine).removeNetworkByID(t.Context(), "n"))
+	require.Empty(t, left)
 }
 
 // fakeDriver returns the driver of an engine that also answers what else it is asked.

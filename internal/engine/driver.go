@@ -188,9 +188,10 @@ type Carrier interface {
 	// UnpackData makes a service's data volume from data that anybody may have made, in
 	// place of the one that is there. A container without a network and without
 	// capabilities unpacks it, as u says; a command runs under the runtime of processes. An
-	// error of data is returned as it is, ErrData means that it cannot be unpacked, and ErrHost
-	// that another container has the volume that is there. When there is an error, no volume is
-	// left. When a server dies meanwhile, a part of the data is.
+	// error of data is returned as it is, ErrData means that it cannot be unpacked or that a
+	// symlink in it leads out of the volume, and ErrHost that another container has the volume
+	// that is there. When there is an error, no volume is left. When a server dies meanwhile, a
+	// part of the data is.
 	UnpackData(ctx context.Context, key Key, u Unpacking, data func(context.Context, io.Writer) error) error
 
 	// Push puts an image into a registry under the reference remote. Layers that are there
