@@ -157,5 +157,9 @@ func (t *sameScheme) RoundTrip(r *http.Request) (*http.Response, error) {
 	case t.address.Scheme == "https" && r.URL.Scheme != "https":
 		return nil, fmt.Errorf("the registry leads to %s, without TLS", r.URL.Host)
 	}
-	return t.base.RoundTrip(r)
+	answer, err := t.base.RoundTrip(r)
+	if errors.As(err, new(x509.UnknownAuthorityError)) {
+		err = fmt.Errorf("%w; if that is an authority of your own, name its certificate in BERTH_REGISTRY_CA_FILE", err)
+	}
+	return answer, err
 }
