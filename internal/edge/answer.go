@@ -19,8 +19,11 @@ import (
 func (l *lane) begin(id string) {
 	l.id = id
 	l.body = uploadBody{l: l, left: l.req.Length}
-	l.last = l.req.Close || l.srv.edge.leaving.Load() || l.srv.lanes.closing.Load()
+	l.last = l.req.Close
 	l.begun, l.chunked, l.broken = false, false, false
+	if l.req.Length == 0 {
+		l.ahead.start()
+	}
 }
 
 // finish ends the answer, and reports whether the connection may carry another request.
@@ -87,6 +90,7 @@ func (b *uploadBody) Whole() []byte {
 	whole := b.l.have[:b.left]
 	b.Count(len(whole))
 	b.l.have, b.left = b.l.have[len(whole):], 0
+	b.l.ahead.start()
 	return whole
 }
 
@@ -103,7 +107,10 @@ func (b *uploadBody) Read(p []byte) (n int, err error) {
 	} else if n, err = b.l.nc.Read(p); err == io.EOF {
 		err = io.ErrUnexpectedEOF
 	}
-	b.left -= int64(n)
+	if b.left -= int64(n); b.left == 0 {
+		err = nil // the end of a connection may come with the last bytes
+		b.l.ahead.start()
+	}
 	return n, err
 }
 
@@ -151,7 +158,7 @@ func (l *lane) beginHead(status int) []byte {
 
 // endHead ends the head, which is not sent yet.
 func (l *lane) endHead(p []byte) {
-	if l.last {
+	if l.last = l.last || l.srv.edge.leaving.Load() || l.srv.lanes.closing.Load(); l.last {
 		p = append(p, "Connection: close\r\n"...)
 	}
 	l.out = append(p, '\r', '\n')

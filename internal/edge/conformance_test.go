@@ -2,8 +2,10 @@ package edge
 
 import (
 	"bufio"
+	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -11,6 +13,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -63,6 +66,101 @@ func TestEdge_ReadsWhatTheRulesAllowAndNoMore(t *testing.T) {
 		"POST / HTTP/1.1\r\nHost: " + testService + "\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n3;a=\"b\";c\r\nabc\r\n1; d\r\n!\r\n0;e\r\nX-Trailer: f\r\n\r\n": `"abc!" <nil>`,
 	} {
 		require.Contains(t, raw(t, addr, request), want, "%q", request)
+	}
+}
+
+// Connections stay open as long as both sides say so, and an answer that ends one says so (RFC
+// 9112, 9.3 and 9.6).
+func TestEdge_KeepsConnectionsAsLongAsItsCallersDo(t *testing.T) {
+	addr := serviceOf(t, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "web") })
+	for _, host := range []string{testService, "berth.test"} {
+		for request, stays := range map[string]bool{
+			"GET / HTTP/1.1\r\n":                              true,
+			"GET / HTTP/1.1\r\nConnection: keep-alive\r\n":    true,
+			"GET / HTTP/1.1\r\nConnection: close\r\n":         false,
+			"GET / HTTP/1.1\r\nConnection: CLOSE\r\n":         false,
+			"GET / HTTP/1.1\r\nConnection: x-a, Close\r\n":    false,
+			"HEAD / HTTP/1.1\r\nConnection: close\r\n":        false,
+			"GET / HTTP/1.0\r\n":                              false,
+			"GET / HTTP/1.0\r\nConnection: close\r\n":         false,
+			"GET / HTTP/1.0\r\nConnection: keep-alive\r\n":    true,
+			"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc": true,
+		} {
+			head, body, _ := strings.Cut(request, "\r\n\r\n")
+			c, err := net.Dial("tcp", addr)
+			require.NoError(t, err)
+			defer c.Close()
+			require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
+			_, err = io.WriteString(c, strings.TrimSuffix(head, "\r\n")+"\r\nHost: "+host+"\r\n\r\n"+body)
+			require.NoError(t, err)
+			br := bufio.NewReader(c)
+			method, _, _ := strings.Cut(request, " ")
+			res, err := http.ReadResponse(br, &http.Request{Method: method})
+			require.NoError(t, err, "%s: %q", host, request)
+			_, err = io.Copy(io.Discard, res.Body)
+			require.NoError(t, err, "%s: %q", host, request)
+			if strings.Contains(request, "HTTP/1.1") {
+				require.Equal(t, !stays, res.Close, "%s: %q", host, request)
+			} else if stays {
+				require.Equal(t, "keep-alive", res.Header.Get("Connection"), "%s: %q", host, request)
+			}
+			if stays {
+				_, err = io.WriteString(c, "GET / HTTP/1.1\r\nHost: "+host+"\r\n\r\n")
+				require.NoError(t, err)
+				res, err = http.ReadResponse(br, nil)
+				require.NoError(t, err, "behind %q for %s", request, host)
+				require.Equal(t, 200, res.StatusCode)
+				continue
+			}
+			_, err = br.ReadByte()
+			require.ErrorIs(t, err, io.EOF, "%s: %q", host, request)
+		}
+	}
+}
+
+// A connection over TLS ends with a farewell, and one that its caller ends without one, or too
+// early, does not make a whole of a part (RFC 9112, 9.8).
+func TestEdge_SaysFarewellInTLSAndTakesNoPartForTheWhole(t *testing.T) {
+	began, bodies := make(chan struct{}, 1), make(chan error, 1)
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			began <- struct{}{}
+		}
+		_, err := io.Copy(io.Discard, r.Body)
+		if r.Method == http.MethodPost {
+			bodies <- err
+		}
+		io.WriteString(w, "web")
+	}))
+	defer backend.Close()
+	cfg := testConfig(who("api"))
+	cfg.TLS = &tls.Config{Certificates: []tls.Certificate{certificate(t)}}
+	cfg.Routes.Set(testHex, proxy.Entry{Status: stack.Live, Hosts: hosts(proxy.NewUpstream(backend.Listener.Addr().String(), proxy.Options{Log: quiet}))})
+	addr, _ := start(t, cfg)
+	const alert = 2 + 1 + 16 // bytes of one in TLS 1.3, where all records look like data
+	for _, end := range []string{"GET / HTTP/1.1\r\nHost: " + testService + "\r\nConnection: close\r\n\r\n", "GET / HTTP/1.0\r\nHost: " + testService + "\r\n\r\n", "nonsense\r\n\r\n"} {
+		nc := &kept{Conn: dialLane(t, addr, false)}
+		c := tls.Client(nc, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
+		_, err := io.WriteString(c, end)
+		require.NoError(t, err)
+		text, err := io.ReadAll(c)
+		require.NoError(t, err, "after %q", end)
+		require.Equal(t, alert, lastRecord(nc.came), "the last record after %q", end)
+		require.True(t, strings.HasPrefix(string(text), "HTTP/1."), "%q", text)
+	}
+	for name, leave := range map[string]func(*tls.Conn) error{
+		"with a farewell": func(c *tls.Conn) error { return c.CloseWrite() },
+		"without one":     func(c *tls.Conn) error { return c.NetConn().(*net.TCPConn).CloseWrite() },
+	} {
+		for _, part := range []string{"Content-Length: 9\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"} {
+			c := dialLane(t, addr, true).(*tls.Conn)
+			_, err := io.WriteString(c, "POST / HTTP/1.1\r\nHost: "+testService+"\r\n"+part)
+			require.NoError(t, err)
+			<-began // else nobody is told of the request
+			require.NoError(t, leave(c))
+			require.Error(t, <-bodies, "%s, %q", name, part)
+			c.Close()
+		}
 	}
 }
 

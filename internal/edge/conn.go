@@ -37,6 +37,8 @@ type conn struct {
 	arrived      func()        // tells that a handler has the first request of a stream, or that it has ended
 	watch        *watch        // over its exchanges with services; nil before the first
 	cutting      func()        // tells a lane that cutOff has closed the connection; nil for none
+	now          bool          // reads do not wait, if they are those of TLS
+	whole        time.Time     // until when the head that a lane has begun to read must be whole; zero for none
 	seat         *seat         // among the connections of its client network; nil if it is not counted
 }
 
@@ -132,10 +134,31 @@ func (c *conn) stopReads() {
 // Read reads up to the end of a request's head or body if the bytes arrive as plain
 // HTTP/1; see framing.
 func (c *conn) Read(b []byte) (int, error) {
-	if c.framing == nil || c.tls {
-		return c.TCPConn.Read(b)
+	switch {
+	case c.now:
+		return c.readNow(b)
+	case c.framing == nil || c.tls:
+		return c.seat.receive(c.TCPConn, b)
 	}
-	return c.seat.read(c.framing.read(c.TCPConn, b))
+	return c.seat.read(c.framing.read((*arrivals)(c), b))
+}
+
+// arrivals reads what arrives on a connection, whatever it is.
+type arrivals conn
+
+func (a *arrivals) Read(b []byte) (int, error) { return a.seat.receive(a.TCPConn, b) }
+
+// SetReadDeadline is that of net.Conn. The deadline of a head that a lane has begun to read stays
+// until net/http has the head, and sets another one.
+func (c *conn) SetReadDeadline(t time.Time) error {
+	if !c.whole.IsZero() {
+		if t.IsZero() {
+			c.whole = time.Time{}
+		} else if t.After(c.whole) {
+			t = c.whole
+		}
+	}
+	return c.TCPConn.SetReadDeadline(t)
 }
 
 // CloseWrite ends the answers; from then on what the caller still uploads is read.

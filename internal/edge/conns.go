@@ -1,16 +1,22 @@
 package edge
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/berth-host/berth/internal/socket"
 )
 
 // The ways in which Conns keeps its bound, as ConnsConfig.Observe gets them.
@@ -58,15 +64,37 @@ type seat struct {
 	tcp     *net.TCPConn
 	network string
 	index   int // in networks; -1 once it is out; with mu of conns
-	// state is since when no request has been under way, in Unix nanoseconds, or one of the
-	// constants. Only the connection's own goroutine leaves inUse.
+	// state is since when no request has been under way, in Unix nanoseconds; the negative of that
+	// if bytes have been read since, of which nobody knows yet what they are; or one of the
+	// constants.
 	state atomic.Int64
+	raw   syscall.RawConn
+	in    input
 }
 
 const (
-	inUse    = 0
-	takenOff = -1 // it is being closed to make room
+	inUse     = 0
+	takenOff  = -1 // it is being closed to make room
+	lookedAt  = -2 // for a moment, by whoever would close it
+	inUseMore = -3 // in use, and bytes have been read that may be of a next request
 )
+
+// input is what a read of a connection does.
+type input struct {
+	p    []byte
+	n    int
+	err  error
+	step func(fd uintptr) bool // kept to spare a closure a read
+}
+
+// newSeat returns the seat of a connection, which is idle.
+func newSeat(c *Conns, tcp *net.TCPConn, network string) *seat {
+	s := &seat{conns: c, tcp: tcp, network: network}
+	s.raw, _ = tcp.SyscallConn() // fails for nil only
+	s.in.step = s.readNow
+	s.idle(time.Now())
+	return s
+}
 
 // admit counts a new connection, and closes another one of its network if it must make room.
 // It reports false if there is no room; the caller refuses the connection then.
@@ -78,8 +106,7 @@ func (c *Conns) admit(tcp *net.TCPConn) (*seat, bool) {
 	if c.exempt(from.ip) {
 		return nil, true
 	}
-	s := &seat{conns: c, tcp: tcp, network: c.cfg.Network(from.text)}
-	s.idle(time.Now())
+	s := newSeat(c, tcp, c.cfg.Network(from.text))
 	former, ok := c.seat(s)
 	if former != nil {
 		c.observe(idleClosed) // first: whoever sees the end may look at what was counted
@@ -123,43 +150,95 @@ func takeLongestIdle(seats []*seat) *seat {
 	return nil
 }
 
-// take takes s off unless it is in use by now, or something to read has arrived.
+// take takes s off unless it is in use by now, or something to read has arrived. Nothing is read
+// while it looks: bytes are seen here, or whoever has begun to read them has changed the state.
 func (s *seat) take(since int64) bool {
-	return !unread(s.tcp) && s.state.CompareAndSwap(since, takenOff)
-}
-
-// unread reports whether the kernel has bytes of tcp that nobody has read.
-func unread(tcp *net.TCPConn) bool {
-	raw, err := tcp.SyscallConn()
-	if err != nil {
+	if !s.state.CompareAndSwap(since, lookedAt) {
 		return false
 	}
+	if s.unread() {
+		s.state.Store(since)
+		return false
+	}
+	s.state.Store(takenOff)
+	return true
+}
+
+// unread reports whether the kernel has bytes of the connection that nobody has read.
+func (s *seat) unread() bool {
 	n := 0
-	err = raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.SIOCINQ) })
+	err := s.raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.SIOCINQ) })
 	return err == nil && n > 0
+}
+
+// use records that a request has begun, and reports false if the connection is being closed to
+// make room: its request is then not begun.
+func (s *seat) use() bool {
+	return s.turn(func(state int64) int64 {
+		switch {
+		case state > 0:
+			return inUse
+		case state < inUseMore:
+			return inUseMore
+		}
+		return state
+	})
 }
 
 // idle records that no request is under way.
 func (s *seat) idle(now time.Time) {
-	if s != nil {
-		s.state.CompareAndSwap(inUse, now.UnixNano())
-	}
+	s.turn(func(state int64) int64 {
+		switch state {
+		case inUse:
+			return now.UnixNano()
+		case inUseMore:
+			return -now.UnixNano()
+		}
+		return state
+	})
 }
 
-// use records that bytes of a request have come, and reports false if the connection is being
-// closed to make room: its request is then not begun.
-func (s *seat) use() bool {
+// come is called before something that has come is read. It reports false if the connection is
+// being closed to make room.
+func (s *seat) come() bool {
+	return s.turn(func(state int64) int64 {
+		switch {
+		case state == inUse:
+			return inUseMore
+		case state > 0:
+			return -state
+		}
+		return state
+	})
+}
+
+// quiet is called when there is nothing to read, which is once all that was read before has been
+// looked at. A part of a TLS record or of a frame of HTTP/2 is nothing to look at yet: a connection
+// may be closed that waits for the rest.
+func (s *seat) quiet() {
+	s.turn(func(state int64) int64 {
+		switch {
+		case state == inUseMore:
+			return inUse
+		case state < inUseMore:
+			return -state
+		}
+		return state
+	})
+}
+
+// turn gives s its next state, and reports false if it has been taken off.
+func (s *seat) turn(next func(state int64) int64) bool {
 	if s == nil {
 		return true
 	}
 	for {
-		state := s.state.Load()
-		switch {
-		case state == inUse:
-			return true
+		switch state := s.state.Load(); {
 		case state == takenOff:
 			return false
-		case s.state.CompareAndSwap(state, inUse):
+		case state == lookedAt:
+			runtime.Gosched()
+		case s.state.CompareAndSwap(state, next(state)):
 			return true
 		}
 	}
@@ -171,6 +250,44 @@ func (s *seat) read(n int, err error) (int, error) {
 		return 0, net.ErrClosed
 	}
 	return n, err
+}
+
+// receive reads from the connection tcp, which has the seat s or none. From before it has the
+// bytes until a read waits for more, the connection does not make room for others.
+func (s *seat) receive(tcp *net.TCPConn, p []byte) (int, error) {
+	if s == nil || len(p) == 0 {
+		return tcp.Read(p)
+	}
+	s.in.p = p
+	err := s.raw.Read(s.in.step)
+	s.in.p = nil
+	if failed, ok := err.(*net.OpError); ok { // as it is: errors.As would cost an allocation a read
+		failed.Op = "read" // net/http knows that
+	}
+	switch {
+	case err != nil:
+		return 0, err
+	case s.in.err != nil:
+		return 0, &net.OpError{Op: "read", Net: "tcp", Source: tcp.LocalAddr(), Addr: tcp.RemoteAddr(), Err: s.in.err}
+	case s.in.n == 0:
+		return 0, io.EOF
+	}
+	return s.in.n, nil
+}
+
+// readNow reads what is there, and returns false if it has to wait.
+func (s *seat) readNow(fd uintptr) bool {
+	if !s.come() {
+		s.in.err = net.ErrClosed
+		return true
+	}
+	n, err := socket.Read(fd, s.in.p)
+	if err == syscall.EAGAIN {
+		s.quiet()
+		return false
+	}
+	s.in.n, s.in.err = n, os.NewSyscallError("read", err)
+	return true
 }
 
 // leave gives the place of a closed connection back. It may be called again.
@@ -264,12 +381,27 @@ type countedConn struct {
 }
 
 // Read reads, and records that a request has begun.
-func (c *countedConn) Read(p []byte) (int, error) { return c.seat.read(c.TCPConn.Read(p)) }
+func (c *countedConn) Read(p []byte) (int, error) {
+	return c.seat.read(c.seat.receive(c.TCPConn, p))
+}
 
 // Close closes the connection and gives its place back.
 func (c *countedConn) Close() error {
 	c.seat.leave()
 	return c.TCPConn.Close()
+}
+
+type seatKey struct{}
+
+// withSeat is http.Server's ConnContext for connections of a countedListener.
+func withSeat(ctx context.Context, nc net.Conn) context.Context {
+	return context.WithValue(ctx, seatKey{}, nc.(*countedConn).seat)
+}
+
+// seatOf returns the seat of the connection of r; nil if it is not counted.
+func seatOf(r *http.Request) *seat {
+	s, _ := r.Context().Value(seatKey{}).(*seat)
+	return s
 }
 
 // countedState is http.Server's ConnState for connections of a countedListener.

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -321,4 +322,123 @@ func TestConns_CountThePlainListenerToo(t *testing.T) {
 	require.EqualValues(t, 1, counted(idleClosed))
 	second.Close()
 	require.Eventually(t, func() bool { return conns.total() == 0 }, 10*time.Second, time.Millisecond)
+}
+
+// Bytes that have come keep a connection from being closed to make room, from the kernel to the
+// request that they begin; when nothing has come of them it makes room again.
+// The second of two requests that come together is under way like the first.
+func TestConns_CountAPipelinedRequestOfThePlainListener(t *testing.T) {
+	conns, _ := bounded(1)
+	began, release := make(chan struct{}, 2), make(chan struct{})
+	addr := startPlain(t, PlainConfig{Conns: conns, Standing: func(context.Context, string) Standing {
+		began <- struct{}{}
+		<-release
+		return Certain
+	}})
+	c, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	defer c.Close()
+	const get = "GET / HTTP/1.1\r\nHost: berth.test\r\n\r\n"
+	_, err = io.WriteString(c, get+get)
+	require.NoError(t, err)
+	defer close(release)
+	br := bufio.NewReader(c)
+	for range 2 {
+		<-began
+		time.Sleep(50 * time.Millisecond) // for the look at what comes meanwhile
+		conns.idleSeats(t, 0)
+		release <- struct{}{}
+		res, err := http.ReadResponse(br, nil)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusPermanentRedirect, res.StatusCode)
+		require.NoError(t, res.Body.Close())
+	}
+	conns.idleSeats(t, 1)
+}
+
+func TestSeat_IsNotTakenFromWhatHasCome(t *testing.T) {
+	near, far := tcpPair(t)
+	s := newSeat(nil, near, "")
+	since := s.state.Load()
+	_, err := io.WriteString(far, "G")
+	require.NoError(t, err)
+	require.Eventually(t, s.unread, 10*time.Second, time.Millisecond)
+	require.False(t, s.take(since), "with bytes in the kernel")
+	require.Equal(t, since, s.state.Load())
+	b := make([]byte, 1)
+	n, err := s.receive(near, b)
+	require.NoError(t, err)
+	require.Equal(t, "G", string(b[:n]))
+	require.Nil(t, takeLongestIdle([]*seat{s}), "with bytes that were read and not looked at")
+
+	read := make(chan error, 1)
+	go func() { _, err := s.receive(near, b); read <- err }()
+	require.Eventually(t, func() bool { return s.state.Load() == since }, 10*time.Second, time.Millisecond, "nothing came of them")
+	_, err = io.WriteString(far, "G")
+	require.NoError(t, err)
+	require.NoError(t, <-read)
+	require.True(t, s.use())
+	require.Nil(t, takeLongestIdle([]*seat{s}), "in use")
+
+	now := since + 1
+	s.idle(time.Unix(0, now))
+	require.Nil(t, takeLongestIdle([]*seat{s}), "with bytes behind the request")
+	s.quiet()
+	require.Same(t, s, takeLongestIdle([]*seat{s}))
+	require.False(t, s.use())
+	require.False(t, s.come())
+	_, err = s.receive(near, b)
+	require.ErrorIs(t, err, net.ErrClosed)
+}
+
+// Nobody reads while it is looked whether a connection can be closed.
+func TestSeat_IsReadOnlyAfterALook(t *testing.T) {
+	for name, after := range map[string]int64{"stays": 7, "is taken off": takenOff} {
+		t.Run(name, func(t *testing.T) {
+			s := &seat{}
+			s.state.Store(lookedAt)
+			came := make(chan bool)
+			go func() { came <- s.come() }()
+			select {
+			case <-came:
+				t.Error("it did not wait")
+			case <-time.After(20 * time.Millisecond):
+			}
+			s.state.Store(after)
+			require.Equal(t, after != takenOff, <-came)
+		})
+	}
+}
+
+// A lane that has read a request keeps its connection, before it has looked at it.
+func TestLane_KeepsItsSeatWithWhatItHasRead(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		t.Run(fmt.Sprintf("TLS %v", secure), func(t *testing.T) {
+			near, far := tcpPair(t)
+			cfg := testConfig(who("api"))
+			cfg.FastLane = true
+			srv := NewServer(cfg)
+			place := newSeat(nil, near, "")
+			c := newConn(near, srv, place)
+			var nc, caller net.Conn = c, far
+			if secure {
+				server := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{certificate(t)}})
+				done := make(chan error, 1)
+				go func() { done <- server.Handshake() }()
+				client := tls.Client(far, &tls.Config{InsecureSkipVerify: true})
+				require.NoError(t, client.Handshake())
+				require.NoError(t, <-done)
+				nc, caller = server, client
+			}
+			l := srv.newLane(c, nc)
+			came := make(chan bool)
+			go func() { came <- l.await() }()
+			require.Eventually(t, func() bool { return place.state.Load() > 0 }, 10*time.Second, time.Millisecond, "it waits")
+			_, err := io.WriteString(caller, "GET / HTTP/1.1\r\n")
+			require.NoError(t, err)
+			require.True(t, <-came)
+			require.Nil(t, takeLongestIdle([]*seat{place}))
+			require.True(t, place.use())
+		})
+	}
 }

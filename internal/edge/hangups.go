@@ -42,25 +42,40 @@ func newHangups() (*hangups, error) {
 // add tells l when its caller leaves, until remove. The kernel forgets a connection that is
 // closed.
 func (h *hangups) add(l *lane, tcp *net.TCPConn) error {
-	raw, err := tcp.SyscallConn()
-	if err != nil {
-		return err
-	}
 	h.mu.Lock()
 	h.last++
 	l.number = h.last
 	h.lanes[l.number] = l
 	h.mu.Unlock()
-	var added error
+	if err := h.control(l, tcp, unix.EPOLL_CTL_ADD, unix.EPOLLRDHUP); err != nil {
+		h.remove(l)
+		return fmt.Errorf("watch a connection: %w", err)
+	}
+	return nil
+}
+
+// watchInput has l told, or not told any more, also when there is something to read, and when
+// more comes.
+func (h *hangups) watchInput(l *lane, on bool) error {
+	events := uint32(unix.EPOLLRDHUP)
+	if on {
+		events |= unix.EPOLLIN
+	}
+	return h.control(l, l.c.TCPConn, unix.EPOLL_CTL_MOD, events)
+}
+
+// control says which events the kernel tells of.
+func (h *hangups) control(l *lane, tcp *net.TCPConn, op int, events uint32) error {
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return err
+	}
+	event := unix.EpollEvent{Events: events | unix.EPOLLET, Fd: int32(uint32(l.number)), Pad: int32(l.number >> 32)}
+	var closed, failed error
 	err = raw.Control(func(fd uintptr) {
-		added = h.raw.Control(func(epoll uintptr) {
-			event := unix.EpollEvent{Events: unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(uint32(l.number)), Pad: int32(l.number >> 32)}
-			if e := unix.EpollCtl(int(epoll), unix.EPOLL_CTL_ADD, int(fd), &event); e != nil {
-				err = fmt.Errorf("watch a connection: %w", e)
-			}
-		})
+		closed = h.raw.Control(func(epoll uintptr) { failed = unix.EpollCtl(int(epoll), op, int(fd), &event) })
 	})
-	return errors.Join(err, added)
+	return errors.Join(err, closed, failed)
 }
 
 // remove stops telling l.
@@ -83,16 +98,20 @@ func (h *hangups) run() {
 			return // closed
 		}
 		for i := range max(n, 0) {
-			h.tell(uint64(uint32(events[i].Fd)) | uint64(uint32(events[i].Pad))<<32)
+			h.tell(uint64(uint32(events[i].Fd))|uint64(uint32(events[i].Pad))<<32, events[i].Events == unix.EPOLLIN)
 		}
 	}
 }
 
-func (h *hangups) tell(number uint64) {
+func (h *hangups) tell(number uint64, input bool) {
 	h.mu.Lock()
 	l := h.lanes[number]
 	h.mu.Unlock()
-	if l != nil {
+	switch {
+	case l == nil:
+	case input:
+		l.ahead.tell()
+	default:
 		l.hangUp()
 	}
 }

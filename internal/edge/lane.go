@@ -26,6 +26,7 @@ type lane struct {
 	c      *conn
 	nc     net.Conn     // what carries HTTP: the TCP connection of c, or TLS over it
 	socket *socket.Conn // nc, if that is a plain connection; nil with TLS
+	ahead  *ahead       // with TLS; nil for a plain connection
 	number uint64       // in hangups
 
 	scanner wire.Scanner
@@ -37,7 +38,9 @@ type lane struct {
 	gotErr  error
 	receive func(uintptr) bool
 	limited time.Time // when the deadline for reads is
+	whole   time.Time // until when the head that comes next, or has begun, must be whole
 	posted  bool      // the last one was a POST
+	first   [256]byte // what a read over TLS begins with
 
 	ctx    context.Context // ends once the caller has left
 	cancel context.CancelFunc
@@ -77,6 +80,8 @@ func (s *Server) newLane(c *conn, nc net.Conn) *lane {
 	if nc == net.Conn(c) {
 		l.socket = socket.New(c.TCPConn)
 		l.nc = l.socket
+	} else {
+		l.ahead = &ahead{lane: l}
 	}
 	return l
 }
@@ -142,15 +147,17 @@ func (l *lane) next() step {
 			return end
 		}
 	}
-	began := time.Now()
-	if l.posted && !l.skipEnding(began) {
+	if l.used { // the time for the first one has begun with the connection
+		l.whole = time.Now().Add(l.srv.lanes.headTimeout)
+	}
+	if l.posted && !l.skipEnding() {
 		return end
 	}
 	for {
 		n, verdict := l.scanner.Scan(&l.req, l.have)
 		switch {
-		case verdict == wire.Partial && len(l.have) < maxPlainHead:
-			if !l.awaitMore(began) {
+		case verdict == wire.Partial && len(l.have) < maxPlainHead, verdict != wire.Plain && l.used && len(l.have) < leastHead:
+			if !l.awaitMore() {
 				return end
 			}
 			continue
@@ -170,22 +177,25 @@ func (l *lane) next() step {
 	}
 }
 
+// leastHead is how many bytes net/http waits for before it looks at a request that is not the
+// first one. Here they count as a head that has begun.
+const leastHead = 4
+
 // skipEnding drops what net/http drops after a POST, too: an end of line that a caller sent
 // behind the body (RFC 9112, 2.2).
-func (l *lane) skipEnding(began time.Time) bool {
-	const most = 4
-	for len(l.have) < most {
-		if !l.awaitMore(began) {
+func (l *lane) skipEnding() bool {
+	for len(l.have) < leastHead {
+		if !l.awaitMore() {
 			return false
 		}
 	}
 	l.posted = false
 	n := 0
-	for n < most && (l.have[n] == '\r' || l.have[n] == '\n') {
+	for n < leastHead && (l.have[n] == '\r' || l.have[n] == '\n') {
 		n++
 	}
 	if l.use(n); len(l.have) == 0 {
-		return l.awaitMore(began)
+		return l.awaitMore()
 	}
 	return true
 }
@@ -229,6 +239,10 @@ func (l *lane) take(n int) {
 
 // receiveNow reads what is there into a buffer, for Await.
 func (l *lane) receiveNow(fd uintptr) bool {
+	if !l.c.seat.come() {
+		l.gotErr = net.ErrClosed
+		return true
+	}
 	buf := wire.Large.Get()
 	free := (*buf)[copy(*buf, l.saved):]
 	if l.got, l.gotErr = socket.Read(fd, free); l.got > 0 {
@@ -236,22 +250,31 @@ func (l *lane) receiveNow(fd uintptr) bool {
 		return true
 	}
 	wire.Large.Put(buf)
-	return l.gotErr != syscall.EAGAIN
+	if l.gotErr == syscall.EAGAIN {
+		l.c.seat.quiet()
+		return false
+	}
+	return true
 }
 
-// awaitTLS is await over TLS. It takes the first byte alone, since what came with it has been
-// decrypted by then.
+// awaitTLS is await over TLS. What came with the first bytes has been decrypted by then, and is
+// read without waiting for more.
 func (l *lane) awaitTLS() bool {
-	var one [1]byte
-	if n, err := l.nc.Read(one[:]); n == 0 || err != nil {
+	n, _ := l.nc.Read(l.first[:]) // an error is that of the next read, too
+	if n == 0 {
 		return false
 	}
 	l.buf = wire.Large.Get()
 	kept := copy(*l.buf, l.saved)
-	(*l.buf)[kept] = one[0]
-	n, err := l.nc.Read((*l.buf)[kept+1:])
-	l.take(1 + n)
-	return err == nil || n > 0
+	copy((*l.buf)[kept:], l.first[:n])
+	if n == len(l.first) {
+		l.nc.SetReadDeadline(time.Unix(1, 0))
+		more, _ := l.nc.Read((*l.buf)[kept+n:])
+		l.nc.SetReadDeadline(l.limited)
+		n += more
+	}
+	l.take(n)
+	return true
 }
 
 // rest puts the lane to rest until the next request.
@@ -268,7 +291,8 @@ func (l *lane) limitIdle() {
 	l.c.seat.idle(now)
 	switch {
 	case !l.used: // only this goroutine sets it
-		l.limit(now.Add(headTimeout))
+		l.whole = now.Add(l.srv.lanes.headTimeout)
+		l.limit(l.whole)
 	case l.limited.Before(now.Add(idleTimeout - idleSlack)):
 		l.limit(now.Add(idleTimeout))
 	}
@@ -282,19 +306,20 @@ func (l *lane) limit(t time.Time) {
 	l.nc.SetReadDeadline(t)
 }
 
-// awaitMore waits for more of a head that began at a time, without the buffer.
-func (l *lane) awaitMore(began time.Time) bool {
-	if until := began.Add(headTimeout); !l.limited.Equal(until) {
-		l.limit(until)
-	}
+// awaitMore waits for more of a head that has begun, without the buffer.
+func (l *lane) awaitMore() bool {
+	l.limit(l.whole)
 	l.saved = bytes.Clone(l.have)
 	l.dropBuffer()
 	return l.await()
 }
 
-// handOver gives the connection to net/http, with what was read.
+// handOver gives the connection to net/http, with what was read. The time that has passed
+// counts for the head that net/http reads.
 func (l *lane) handOver() {
+	l.setBusy(true) // a stop leaves it alone: net/http sees to it
 	l.nc.SetDeadline(time.Time{})
+	l.c.whole = l.whole
 	l.c.framing = &framing{rest: bytes.Clone(l.have)}
 	l.dropBuffer()
 	l.srv.count(handedOver)
@@ -388,6 +413,7 @@ func (l *lane) exchange() bool {
 	l.who = l.identify()
 	l.who.Watch = l.srv.stalls.watchConn(l.c)
 	defer l.c.watch.endExchange()
+	defer l.ahead.end()
 	if arrived := l.srv.edge.cfg.Arrived; arrived != nil {
 		arrived(names[toService])
 	}

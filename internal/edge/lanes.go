@@ -18,10 +18,11 @@ const (
 
 // lanes are the connections in the first lane.
 type lanes struct {
-	srv     *Server
-	hangups *hangups
-	over    *acceptor // gives connections to net/http
-	closing atomic.Bool
+	srv         *Server
+	headTimeout time.Duration // for a request's head
+	hangups     *hangups
+	over        *acceptor // gives connections to net/http
+	closing     atomic.Bool
 
 	mu   sync.Mutex
 	all  map[*lane]struct{}

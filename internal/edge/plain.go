@@ -53,6 +53,7 @@ func NewPlainServer(cfg PlainConfig) *PlainServer {
 		IdleTimeout:                  idleTimeout,
 		MaxHeaderBytes:               maxHead,
 		DisableGeneralOptionsHandler: true,
+		ConnContext:                  withSeat,
 		ConnState:                    countedState,
 		ErrorLog:                     slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
 	}}
@@ -69,6 +70,9 @@ func (s *PlainServer) Close() error { return s.http.Close() }
 
 // ServeHTTP answers one request. It reads no body, so the connection ends where there is one.
 func (cfg PlainConfig) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !seatOf(r).use() { // one that was read with the request before has not said so
+		panic(http.ErrAbortHandler)
+	}
 	id := requestID(r)
 	w.Header()[wire.HeaderRequestID] = []string{id}
 	if cfg.Challenge != nil && cfg.Challenge(w, r) {

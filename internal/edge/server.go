@@ -50,7 +50,7 @@ func NewServer(cfg Config) *Server {
 	}
 	s.http.ConnState = s.connState
 	if cfg.FastLane && cfg.Peers == nil {
-		s.lanes = &lanes{srv: s, all: map[*lane]struct{}{}, none: make(chan struct{})}
+		s.lanes = &lanes{srv: s, headTimeout: headTimeout, all: map[*lane]struct{}{}, none: make(chan struct{})}
 	}
 	return s
 }
@@ -147,13 +147,14 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if l := s.listening.Load(); l != nil {
 		l.leave(ctx)
 	}
+	s.Leave()
+	s.http.SetKeepAlivesEnabled(false)
+	var err error
 	if s.lanes != nil {
-		if err := s.lanes.shutdown(ctx); err != nil {
-			return fmt.Errorf("shut the public listener down: %w", err)
-		}
+		err = s.lanes.shutdown(ctx) // first, since lanes may still hand connections over
 		defer s.lanes.close()
 	}
-	if err := s.http.Shutdown(ctx); err != nil {
+	if err = cmp.Or(s.http.Shutdown(ctx), err); err != nil {
 		return fmt.Errorf("shut the public listener down: %w", err)
 	}
 	done := make(chan struct{})

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -9,8 +10,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/wire"
 )
@@ -63,4 +67,77 @@ func TestEdge_SpeaksTLSWithTheCertificatesItIsGiven(t *testing.T) {
 	if _, err := tls.Dial("tcp", addr, &tls.Config{RootCAs: roots, ServerName: "other.test"}); err == nil {
 		t.Error("the certificate is for any name")
 	}
+}
+
+// records returns how many records of TLS with application data begin in what came.
+func records(came []byte) (n int) {
+	for len(came) >= 5 {
+		if came[0] == 23 {
+			n++
+		}
+		came = came[min(len(came), 5+int(came[3])<<8+int(came[4])):]
+	}
+	return n
+}
+
+// lastRecord returns the length of the last record in what came.
+func lastRecord(came []byte) (length int) {
+	for len(came) >= 5 {
+		length = int(came[3])<<8 + int(came[4])
+		came = came[min(len(came), 5+length):]
+	}
+	return length
+}
+
+// kept is a connection that keeps what is read.
+type kept struct {
+	net.Conn
+	came []byte
+}
+
+func (k *kept) Read(p []byte) (int, error) {
+	n, err := k.Conn.Read(p)
+	k.came = append(k.came, p[:n]...)
+	return n, err
+}
+
+// A caller comes back with a ticket. A small answer is one record, and so one write; crypto/tls lets
+// the first one on a connection be 1,186 bytes.
+func TestLane_ResumesTLSAndAnswersInOneRecord(t *testing.T) {
+	bodies := map[string]int{"/first": 900, "/later": 1 << 10}
+	addr, counted := lanesOf(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", strconv.Itoa(bodies[r.URL.Path]))
+		w.Write(make([]byte, bodies[r.URL.Path]))
+	}), certificate(t))
+	cfg := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}, ServerName: "test", ClientSessionCache: tls.NewLRUClientSessionCache(1)}
+	for _, resumed := range []bool{false, true, true} {
+		nc, err := net.Dial("tcp", addr)
+		require.NoError(t, err)
+		defer nc.Close()
+		raw := &kept{Conn: nc}
+		c := tls.Client(raw, cfg)
+		require.NoError(t, c.Handshake())
+		require.Equal(t, resumed, c.ConnectionState().DidResume)
+		require.EqualValues(t, tls.VersionTLS13, c.ConnectionState().Version)
+		br := bufio.NewReader(c)
+		for i, path := range []string{"/first", "/later", "/later"} {
+			_, err = io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: "+testService+"\r\n\r\n")
+			require.NoError(t, err)
+			res, err := http.ReadResponse(br, nil)
+			require.NoError(t, err)
+			n, err := io.Copy(io.Discard, res.Body)
+			require.NoError(t, err)
+			require.EqualValues(t, bodies[path], n)
+			want := 1
+			if i == 0 {
+				want += 3 // extensions, the end of the handshake, and a ticket
+				if !resumed {
+					want += 2 // the certificate and its proof
+				}
+			}
+			require.Equal(t, want, records(raw.came), path)
+			raw.came = nil
+		}
+	}
+	require.EqualValues(t, 3, counted(fast))
 }

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -284,6 +286,52 @@ func TestServer_DoesNotReadAnUploadForEver(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if err := srv.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// While a request in the first lane is under way, idle connections of the second one end, and
+// the answer says that its own connection ends.
+func TestServer_ShutdownTellsBothLanes(t *testing.T) {
+	reached, release := make(chan struct{}), make(chan struct{})
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		close(reached)
+		<-release
+		io.WriteString(w, "done")
+	}))
+	defer backend.Close()
+	cfg := testConfig(who("api"))
+	cfg.FastLane = true
+	cfg.Routes.Set(testHex, proxy.Entry{Status: stack.Live, Hosts: hosts(proxy.NewUpstream(backend.Listener.Addr().String(), proxy.Options{Log: quiet}))})
+	addr, srv := start(t, cfg)
+	dial := func(host string) (net.Conn, *bufio.Reader) {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", host)
+		return c, bufio.NewReader(c)
+	}
+	idle, in := dial("berth.test")
+	res, err := http.ReadResponse(in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	io.Copy(io.Discard, res.Body)
+	_, busy := dial(testService)
+	<-reached
+	down := make(chan error, 1)
+	go func() { down <- srv.Shutdown(context.Background()) }()
+	idle.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if _, err := in.ReadByte(); err != io.EOF {
+		t.Errorf("an idle connection to the API: %v", err)
+	}
+	close(release)
+	if res, err := http.ReadResponse(busy, nil); err != nil || !res.Close {
+		t.Errorf("the answer under way: %v, %v", res, err)
+	}
+	if err := <-down; err != nil {
 		t.Error(err)
 	}
 }

@@ -3,6 +3,7 @@ package exchange
 import (
 	"bufio"
 	"errors"
+	"io"
 	"net"
 	"syscall"
 	"time"
@@ -26,6 +27,7 @@ type conn struct {
 	abort  func()    // closes the connection; kept to spare a closure a request
 	until  time.Time // when it has been idle for too long
 	used   bool      // it has carried an exchange before
+	broken error     // that a look met: the kernel gives it once
 
 	limited time.Time // when both deadlines are, if limit has set them
 }
@@ -36,7 +38,7 @@ func newConn(nc net.Conn) *conn {
 		c.socket = socket.New(tcp)
 		nc = c.socket
 	}
-	c.Conn, c.br, c.bw = nc, bufio.NewReaderSize(nc, connBuffer), bufio.NewWriterSize(nc, connBuffer)
+	c.Conn, c.br, c.bw = nc, bufio.NewReaderSize(c, connBuffer), bufio.NewWriterSize(nc, connBuffer)
 	below := carrier(nc) // TLS itself says farewell, which could wait for a peer that does not read
 	c.abort = func() { below.Close() }
 	if line, ok := nc.(Line); ok {
@@ -53,7 +55,19 @@ func (c *conn) readable() bool {
 		return true
 	}
 	_, err := c.line.Peek()
+	if errno, ok := err.(syscall.Errno); ok && errno != syscall.EAGAIN {
+		c.broken = err
+	}
 	return err == nil
+}
+
+// Read implements io.Reader. A reset is no end of the stream, even if a look met it first.
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err == io.EOF && c.broken != nil {
+		err = c.broken
+	}
+	return n, err
 }
 
 // sight is the state of a kept connection when looked at.

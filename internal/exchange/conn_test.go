@@ -56,6 +56,30 @@ func ends(t testing.TB) (near, far net.Conn) {
 	return near, far
 }
 
+// The kernel reports a reset once; that must not go to a look, since the stream would seem to end.
+func TestConn_AResetThatALookMeetsIsNoEnd(t *testing.T) {
+	near, far := ends(t)
+	c := newConn(near)
+	if _, err := io.WriteString(far, "half"); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 8)
+	if n, err := c.br.Read(b); n != 4 || err != nil {
+		t.Fatal(n, err)
+	}
+	if err := errors.Join(far.(*net.TCPConn).SetLinger(0), far.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for until := time.Now().Add(10 * time.Second); c.broken == nil; time.Sleep(time.Millisecond) {
+		if c.readable() || time.Now().After(until) {
+			t.Fatal("no reset arrived")
+		}
+	}
+	if n, err := c.br.Read(b); n != 0 || !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("read %d bytes, %v", n, err)
+	}
+}
+
 // What a service sent on a connection is seen even when the connection has been
 // kept for too long to be used.
 func TestUpstream_CatchesAServiceOnAConnectionThatIsTooOld(t *testing.T) {

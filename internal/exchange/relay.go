@@ -17,6 +17,9 @@ const (
 	statusContinue  = 100
 	statusSwitching = 101
 	statusNoContent = 204
+	// A 304 has neither the length nor the type of the body that the caller has (RFC 9110,
+	// 15.4.5), as net/http has it.
+	statusNotModified = 304
 )
 
 // spliceFrom is the size in bytes from which a splice costs less than reads and writes.
@@ -31,7 +34,7 @@ func (x *exchange) relay() {
 	if h.Chunked {
 		x.head.Trailers = announcedTrailers(h)
 	}
-	if h.Status == statusNoContent {
+	if h.Status == statusNoContent || h.Status == statusNotModified {
 		x.head.Length = -1
 	}
 	x.reply.Begin(&x.head, x.unread())
@@ -93,6 +96,8 @@ func (x *exchange) drops(f *wire.Field) bool {
 	switch f.Key {
 	case "Content-Length":
 		return true
+	case "Content-Type":
+		return x.c.head.Status == statusNotModified
 	case "Set-Cookie":
 		return x.u.kind == Service && wire.RefusedCookie(f.Value, x.of.Host, x.of.Domain)
 	case headerRobots:
@@ -156,8 +161,14 @@ func (x *exchange) relayBuffered(length int) error {
 
 // relayLength copies exactly length bytes.
 func (x *exchange) relayLength(buf []byte, length int64) error {
+	if buffered := x.c.br.Buffered(); buffered > 0 && x.splicer(length-int64(buffered)) != nil {
+		if err := x.relayBuffered(buffered); err != nil {
+			return err
+		}
+		length -= int64(buffered)
+	}
 	for length > 0 {
-		if rf := x.splicer(length); rf != nil {
+		if rf := x.splicer(length); rf != nil && x.c.br.Buffered() == 0 {
 			n, err := rf.ReadFrom(&io.LimitedReader{R: x.c.socket.TCPConn, N: length})
 			if err == nil && n < length {
 				err = io.ErrUnexpectedEOF
@@ -186,10 +197,11 @@ func (x *exchange) relayLength(buf []byte, length int64) error {
 	return nil
 }
 
-// splicer returns an io.ReaderFrom that lets the kernel move the rest of a body from
-// one socket to the other as it comes; nil if that is impossible or too little is left.
+// splicer returns an io.ReaderFrom that lets the kernel move the rest of a body, of which nothing
+// is in the buffer, from one socket to the other as it comes; nil if that is impossible or too
+// little is left.
 func (x *exchange) splicer(length int64) io.ReaderFrom {
-	if length < spliceFrom || x.c.br.Buffered() > 0 || x.c.socket == nil {
+	if length < spliceFrom || x.c.socket == nil {
 		return nil
 	}
 	return x.reply.Direct()

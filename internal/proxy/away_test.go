@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,8 +21,9 @@ import (
 
 const wildcard = "*-" + testHex + ".apps.test"
 
-// get asks for the test host and returns the status and the body.
-func get(routes *proxy.Routes, hops int) (*httptest.ResponseRecorder, string) {
+// forwarded asks for the test host as a node does that has forwarded a request so often, or as a
+// test whose clock is not the kernel's. Nodes have a listener of their own, which has one lane.
+func forwarded(routes *proxy.Routes, hops int) (*httptest.ResponseRecorder, string) {
 	r := httptest.NewRequest("GET", "http://"+testHost+"/", nil)
 	r = r.WithContext(proxy.WithCaller(r.Context(), exchange.Caller{IP: "192.0.2.1", Proto: "http", Hops: hops}))
 	w := httptest.NewRecorder()
@@ -30,9 +31,14 @@ func get(routes *proxy.Routes, hops int) (*httptest.ResponseRecorder, string) {
 	return w, w.Body.String()
 }
 
+// get asks for the test host at the front of routes.
+func get(t *testing.T, addr string) (*http.Response, string) {
+	t.Helper()
+	return ask(t, addr, testHost, "GET", "/")
+}
+
 func here(text string) proxy.Entry {
-	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) })
-	return proxy.Entry{Status: stack.Live, Name: "shop", Wildcard: wildcard, Hosts: hosts(map[string]*proxy.Target{"web": proxy.NewHandler(h)})}
+	return proxy.Entry{Status: stack.Live, Name: "shop", Wildcard: wildcard, Hosts: hosts(map[string]*proxy.Target{"web": proxy.NewHandler(readyPage(text))})}
 }
 
 func peerAt(addr string, lost bool) *proxy.Peer {
@@ -49,15 +55,16 @@ func peerAt(addr string, lost bool) *proxy.Peer {
 }
 
 func TestRoutes_ServeNothingHereWhileAnotherNodeMayServeIt(t *testing.T) {
-	may := false
-	routes := &proxy.Routes{MayServe: func() bool { return may }}
+	var may atomic.Bool
+	routes := &proxy.Routes{MayServe: may.Load}
 	routes.Set("s", here("here"))
-	if w, body := get(routes, 0); w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(body, "was cut off") {
-		t.Errorf("%d %s", w.Code, body)
+	addr := serveRoutes(t, routes)
+	if res, body := get(t, addr); res.StatusCode != 503 || res.Header.Get("Retry-After") == "" || !strings.Contains(body, "was cut off") {
+		t.Errorf("%d %s", res.StatusCode, body)
 	}
-	may = true
-	if w, body := get(routes, 0); w.Code != 200 || body != "here" {
-		t.Errorf("%d %s", w.Code, body)
+	may.Store(true)
+	if res, body := get(t, addr); res.StatusCode != 200 || body != "here" {
+		t.Errorf("%d %s", res.StatusCode, body)
 	}
 }
 
@@ -67,16 +74,22 @@ func TestRoutes_LeadToTheNodeOfTheStack(t *testing.T) {
 			r.Header.Get(wire.HeaderHops), " ", r.Header.Get(wire.HeaderProtocol), r.Header["X-Forwarded-For"])
 	}))
 	routes := &proxy.Routes{}
-	routes.Lead("s", wildcard, peerAt(owner, false))
-	if w, body := get(routes, 0); w.Code != 200 || body != testHost+" 192.0.2.1 http 1 1[]" {
-		t.Errorf("%d %s", w.Code, body)
+	peer := peerAt(owner, false)
+	defer peer.Drain(t.Context())
+	routes.Lead("s", wildcard, peer)
+	addr := serveRoutes(t, routes)
+	if res, body := get(t, addr); res.StatusCode != 200 || body != testHost+" 127.0.0.1 http 1 1[]" {
+		t.Errorf("%d %s", res.StatusCode, body)
 	}
-	if w, body := get(routes, proxy.MaxHops); w.Code != 502 || w.Header().Get("Retry-After") == "" || !strings.Contains(body, "do not agree") {
+	if w, body := forwarded(routes, proxy.MaxHops-1); w.Code != 200 || body != testHost+" 192.0.2.1 http 2 1[]" {
+		t.Errorf("a request that was forwarded once: %d %s", w.Code, body)
+	}
+	if w, body := forwarded(routes, proxy.MaxHops); w.Code != 502 || w.Header().Get("Retry-After") == "" || !strings.Contains(body, "do not agree") {
 		t.Errorf("a request that was forwarded twice: %d %s", w.Code, body)
 	}
 	routes.Forget("s")
-	if w, _ := get(routes, 0); w.Code != 404 {
-		t.Errorf("after the stack is deleted: %d", w.Code)
+	if res, _ := get(t, addr); res.StatusCode != 404 {
+		t.Errorf("after the stack is deleted: %d", res.StatusCode)
 	}
 }
 
@@ -87,9 +100,9 @@ func TestRoutes_SayWhyTheNodeOfAStackDoesNotServe(t *testing.T) {
 	}{{false, 502}, {true, 503}} {
 		routes := &proxy.Routes{}
 		routes.Lead("s", wildcard, peerAt("", tt.lost))
-		w, body := get(routes, 0)
-		if w.Code != tt.status || w.Header().Get("Retry-After") == "" || !strings.Contains(body, "node two") {
-			t.Errorf("lost %v: %d %s", tt.lost, w.Code, body)
+		res, body := get(t, serveRoutes(t, routes))
+		if res.StatusCode != tt.status || res.Header.Get("Retry-After") == "" || !strings.Contains(body, "node two") {
+			t.Errorf("lost %v: %d %s", tt.lost, res.StatusCode, body)
 		}
 	}
 }
@@ -98,16 +111,17 @@ func TestRoutes_OfAnotherNodesStackAreNotThisNodes(t *testing.T) {
 	routes := &proxy.Routes{}
 	routes.Lead("s", wildcard, peerAt("", false))
 	routes.Set("s", here("old"))
-	if w, _ := get(routes, 0); w.Code != 502 {
-		t.Errorf("the entry of a stack that another node has is served: %d", w.Code)
+	addr := serveRoutes(t, routes)
+	if res, _ := get(t, addr); res.StatusCode != 502 {
+		t.Errorf("the entry of a stack that another node has is served: %d", res.StatusCode)
 	}
 	routes.Remove("s")
-	if w, _ := get(routes, 0); w.Code != 502 {
-		t.Errorf("this node removed another's entry: %d", w.Code)
+	if res, _ := get(t, addr); res.StatusCode != 502 {
+		t.Errorf("this node removed another's entry: %d", res.StatusCode)
 	}
 	routes.Set("s", here("mine"))
 	routes.Keep("s", wildcard)
-	if _, body := get(routes, 0); body != "mine" {
+	if _, body := get(t, addr); body != "mine" {
 		t.Errorf("%s", body)
 	}
 }
@@ -122,7 +136,7 @@ func TestRoutes_HoldRequestsWhileAStackMoves(t *testing.T) {
 			routes.Set("s", here("first"))
 			routes.Hold("s")
 			answered := make(chan string)
-			go func() { _, body := get(routes, 0); answered <- body }()
+			go func() { _, body := forwarded(routes, 0); answered <- body }()
 			synctest.Wait()
 			routes.MarkClaimed("s")
 			time.Sleep(9 * time.Second)
@@ -139,7 +153,7 @@ func TestRoutes_HoldNoRequestForEver(t *testing.T) {
 		routes := &proxy.Routes{}
 		routes.Keep("s", wildcard) // and nothing here serves it
 		began := time.Now()
-		w, body := get(routes, 0)
+		w, body := forwarded(routes, 0)
 		if w.Code != 503 || w.Header().Get("Retry-After") == "" || time.Since(began) != 10*time.Second {
 			t.Errorf("%d after %s: %s", w.Code, time.Since(began), body)
 		}
@@ -153,31 +167,33 @@ func TestRoutes_HoldAgainAfterTheStackCameBack(t *testing.T) {
 		routes.Hold("s")
 		routes.Lead("s", wildcard, peerAt("", false))
 		routes.Keep("s", wildcard)
-		if w, _ := get(routes, 0); w.Code != 503 {
+		if w, _ := forwarded(routes, 0); w.Code != 503 {
 			t.Errorf("%d", w.Code)
 		}
 	})
 }
 
 func TestRoutes_AreReadAgainWhereTheyMayBeOld(t *testing.T) {
-	routes, asked := &proxy.Routes{}, 0
+	var asked atomic.Int64
+	routes := &proxy.Routes{}
 	routes.Refresh = func(_ context.Context, host string) bool {
-		asked++
+		asked.Add(1)
 		if host == testHost {
 			routes.Set("s", here("new"))
 			routes.Keep("s", wildcard)
 		}
 		return true
 	}
-	if _, body := get(routes, 0); body != "new" || asked != 1 {
-		t.Errorf("an unknown host: %s, asked %d times", body, asked)
+	addr := serveRoutes(t, routes)
+	if _, body := get(t, addr); body != "new" || asked.Load() != 1 {
+		t.Errorf("an unknown host: %s, asked %d times", body, asked.Load())
 	}
 	routes.Lead("s", wildcard, peerAt("", false))
-	if _, body := get(routes, 1); body != "new" || asked != 2 {
-		t.Errorf("a host that another node believes to be here: %s, asked %d times", body, asked)
+	if _, body := forwarded(routes, 1); body != "new" || asked.Load() != 2 {
+		t.Errorf("a host that another node believes to be here: %s, asked %d times", body, asked.Load())
 	}
-	if _, body := get(routes, 0); body != "new" || asked != 2 {
-		t.Errorf("a host that leads here: %s, asked %d times", body, asked)
+	if _, body := get(t, addr); body != "new" || asked.Load() != 2 {
+		t.Errorf("a host that leads here: %s, asked %d times", body, asked.Load())
 	}
 }
 
@@ -185,9 +201,9 @@ func TestRoutes_AreReadAgainWhereTheyMayBeOld(t *testing.T) {
 func TestRoutes_DoNotSayThatAStackIsUnknownWithoutALook(t *testing.T) {
 	for fresh, want := range map[bool]int{true: 404, false: 503} {
 		routes := &proxy.Routes{Refresh: func(context.Context, string) bool { return fresh }}
-		w, body := get(routes, 0)
-		if w.Code != want || (w.Header().Get("Retry-After") != "") == fresh {
-			t.Errorf("%d %v: %s", w.Code, w.Header(), body)
+		res, body := get(t, serveRoutes(t, routes))
+		if res.StatusCode != want || (res.Header.Get("Retry-After") != "") == fresh {
+			t.Errorf("%d %v: %s", res.StatusCode, res.Header, body)
 		}
 	}
 }

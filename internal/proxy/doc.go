@@ -52,15 +52,20 @@
 //	6.3   wrong framing: 400, or 502    TestEdge_RefusesWhatIsInDoubtAtOnce, TestProxy_AnswersForAServiceThatCannot
 //	6.3   no reading beyond the end     TestProxy_NeverReadsASmuggledAnswer, TestLanes_MakeTheSameOfEverySeed
 //	7.1   chunks, in both directions    TestProxy_IsAsStraightToTheBackend, TestProxy_RefusesABodyThatIsNotFramedRight
+//	7.1   sizes that overflow           TestProxy_TakesNoChunkForLessThanItsSize
 //	7.1.1 unknown extensions            TestEdge_ReadsWhatTheRulesAllowAndNoMore
 //	7.1.2 trailers stay trailers        TestProxy_IsAsStraightToTheBackend
 //	8     a part is not the whole       TestProxy_BreaksOffWhatTheServiceBreaksOff, TestEdge_ServesNothingBehindABrokenBody
 //	9.2   an answer for each request    TestProxy_GivesClientsAtOnceTheirOwnAnswers, TestProxy_GivesNobodyWhatALyingServiceSent
+//	9.3   1.0, close and keep-alive     TestEdge_KeepsConnectionsAsLongAsItsCallersDo, TestProxy_KeepsConnectionsThatServicesKeep
 //	9.3.1 what is sent again            TestProxy_RepeatsOnlyWhatMayBeRepeated, TestPeer_ThatStopsIsAskedAgain
 //	9.3.2 pipelined, in order           TestLanes_MakeTheSameOfEverySeed
 //	9.5   a caller who has left         TestProxy_ShowsTheServiceThatItsClientLeft, TestLane_SeesThatACallerHasLeft
-//	9.6   close, and nothing after it   TestLanes_MakeTheSameOfEverySeed, TestServer_ShutdownLetsOpenRequestsFinish
+//	9.6   close, and nothing after it   TestLanes_MakeTheSameOfEverySeed, TestServer_ShutdownTellsBothLanes
 //	9.6   answers are read before it    TestEarlyAnswers_AreReadByEveryClient, TestEarlyAnswers_OfServicesAreRead
+//	9.8   a farewell at the end of TLS  TestEdge_SaysFarewellInTLSAndTakesNoPartForTheWhole
+//	9.8   incomplete closes, tickets    TestEdge_SaysFarewellInTLSAndTakesNoPartForTheWhole, TestLane_ResumesTLSAndAnswersInOneRecord
+//	9.8   a farewell while a service thinks TestLane_SeesThatACallerHasLeft, TestLane_SeesAFarewellThatCameWithTheRequest
 //	11.1  no split answers              TestHead_RefusesWhatCanBeReadTwoWays
 //	11.2  no smuggled requests          TestEdge_LetsNoRequestBeSmuggled, TestLanes_MakeTheSameOfEverySeed, FuzzLanes, FuzzScan
 //

@@ -16,6 +16,7 @@ import (
 	"github.com/berth-host/berth/internal/edge/lanetest"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/wire"
 )
 
 const (
@@ -50,12 +51,12 @@ func newFront(t testing.TB, backend string, o proxy.Options) *front {
 	return f
 }
 
-// serveRoutes serves the test's host and returns the address: with net/http alone, or as the
+// serveRoutes serves the routes' hosts and returns the address: with net/http alone, or as the
 // edge does with its first lane.
 func serveRoutes(t testing.TB, routes *proxy.Routes) string {
 	t.Helper()
 	if !lanetest.Fast() {
-		return serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { routes.Serve(w, r, testHost) }))
+		return serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { routes.Serve(w, r, r.Host) }))
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -82,6 +83,7 @@ func serve(t testing.TB, h http.Handler) string {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)
 	s.Config.ErrorLog = slog.NewLogLogger(quiet.Handler(), slog.LevelDebug)
+	s.Config.DisableGeneralOptionsHandler = true
 	s.Start()
 	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
 	return s.Listener.Addr().String()
@@ -170,6 +172,34 @@ func raw(t testing.TB, addr, text string) string {
 	}
 	b, _ := io.ReadAll(c)
 	return string(b)
+}
+
+// ask sends a request over a connection of its own, and returns the answer and its body.
+func ask(t testing.TB, addr, host, method, target string) (*http.Response, string) {
+	t.Helper()
+	c := dial(t, addr)
+	defer c.Close()
+	if _, err := io.WriteString(c, method+" "+target+" HTTP/1.1\r\nHost: "+host+"\r\nX-Forwarded-Prefix: /evil\r\nConnection: close\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.ReadResponse(bufio.NewReader(c), &http.Request{Method: method})
+	if err != nil {
+		t.Fatal(host, target, err)
+	}
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(host, target, err)
+	}
+	return res, string(text)
+}
+
+// readyPage is a handler that has its answer ready, which the first lane sends itself.
+type readyPage string
+
+func (p readyPage) ServeHTTP(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, string(p)) }
+
+func (p readyPage) Ready(*wire.Request, string) (wire.Ready, bool) {
+	return wire.Ready{Status: http.StatusOK, Length: int64(len(p)), Body: []byte(p)}, true
 }
 
 func dial(t testing.TB, addr string) net.Conn {

@@ -1,11 +1,10 @@
 package proxy_test
 
 import (
-	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -15,39 +14,39 @@ import (
 
 const apiHost = "api-" + testHex + ".apps.test"
 
-// pathRoutes returns routes of a stack whose web has paths. Each service answers with its
-// name, the target of the request that it got and the prefix that was removed from it.
-func pathRoutes(paths ...proxy.Path) (*proxy.Routes, proxy.Entry) {
+// pathRoutes returns routes of a stack whose web has paths, and the address of their front. Each
+// service, a process or a site, answers with its name, the target of the request that it got and
+// the prefix that was removed from it.
+func pathRoutes(t *testing.T, sites bool, paths ...proxy.Path) (addr string, routes *proxy.Routes, e proxy.Entry) {
 	services := map[string]*proxy.Target{}
 	for _, name := range []string{"web", "api", "docs"} {
-		services[name] = proxy.NewHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprint(w, name, " ", r.RequestURI, " ", r.Header.Get("X-Forwarded-Prefix"))
-		}))
+		})
+		if services[name] = proxy.NewHandler(answer); !sites {
+			services[name] = proxy.NewUpstream(serve(t, answer), proxy.Options{Log: quiet})
+		}
 	}
-	e := proxy.Entry{Status: stack.Live, Name: "shop", Hosts: hosts(services)}
+	e = proxy.Entry{Status: stack.Live, Name: "shop", Hosts: hosts(services)}
 	web := e.Hosts[testHost]
 	web.Paths = paths
 	e.Hosts[testHost] = web
-	e.Hosts["www.example.com"] = web // as a domain would
-	routes := &proxy.Routes{}
+	routes = &proxy.Routes{}
 	routes.Set(testHex, e)
-	return routes, e
-}
-
-func askPath(routes *proxy.Routes, host, target string) *httptest.ResponseRecorder {
-	w := httptest.NewRecorder()
-	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader("GET " + target + " HTTP/1.1\r\nHost: " + host + "\r\nX-Forwarded-Prefix: /evil\r\n\r\n")))
-	if err != nil {
-		w.WriteHeader(http.StatusBadRequest)
-		return w
-	}
-	routes.Serve(w, r, host)
-	return w
+	routes.SetDomains(map[string]string{"www.example.com": testHost})
+	t.Cleanup(func() { _ = routes.Drain(context.Background()) })
+	return serveRoutes(t, routes), routes, e
 }
 
 func TestPaths_LeadToOtherServices(t *testing.T) {
+	for name, sites := range map[string]bool{"processes": false, "sites": true} {
+		t.Run(name, func(t *testing.T) { pathsLead(t, sites) })
+	}
+}
+
+func pathsLead(t *testing.T, sites bool) {
 	docs := "docs-" + testHex + ".apps.test"
-	routes, _ := pathRoutes(
+	addr, _, _ := pathRoutes(t, sites,
 		proxy.Path{Prefix: "/api", Host: apiHost},
 		proxy.Path{Prefix: "/api/v2/docs", Host: docs, Strip: true},
 		proxy.Path{Prefix: "/é/x y", Host: docs, Strip: true},
@@ -62,8 +61,8 @@ func TestPaths_LeadToOtherServices(t *testing.T) {
 		"/api/":          "api /api/ ",
 		"/api/v2/doc":    "api /api/v2/doc ",
 		"/api/v2//docs":  "api /api/v2//docs ",
-		"/api/v2/docs":   "docs / /api/v2/docs",
-		"/api/v2/docs?x": "docs /?x /api/v2/docs",
+		"/api/v2/docs":   "docs  /api/v2/docs", // a site leads on to the path with a slash; a process sees that path
+		"/api/v2/docs?x": "docs ?x /api/v2/docs",
 		"/api/v2/docs/":  "docs / /api/v2/docs",
 
 		// Escapes of the caller pass as they are, and an escaped slash separates nothing.
@@ -92,46 +91,58 @@ func TestPaths_LeadToOtherServices(t *testing.T) {
 		"*":                                     "web * ",
 		"http://" + testHost + "/api/v2/docs/a": "docs /a /api/v2/docs",
 	} {
-		if got := askPath(routes, testHost, target).Body.String(); got != want {
+		method := http.MethodGet
+		if target == "*" {
+			method = http.MethodOptions
+		}
+		if path, bare := strings.CutPrefix(want, "docs  "); bare && !sites {
+			want = "docs / " + path
+		} else if query, bare := strings.CutPrefix(want, "docs ?"); bare && !sites {
+			want = "docs /?" + query
+		}
+		if _, got := ask(t, addr, testHost, method, target); got != want {
 			t.Errorf("%s: %q, want %q", target, got, want)
 		}
-		if got := askPath(routes, "www.example.com", target).Body.String(); got != want && !strings.HasPrefix(target, "http:") {
+		if strings.HasPrefix(target, "http:") {
+			continue
+		}
+		if _, got := ask(t, addr, "www.example.com", method, target); got != want {
 			t.Errorf("%s at another host: %q, want %q", target, got, want)
 		}
 	}
-	if got := askPath(routes, apiHost, "/api/v2/docs/a").Body.String(); got != "api /api/v2/docs/a " {
+	if _, got := ask(t, addr, apiHost, "GET", "/api/v2/docs/a"); got != "api /api/v2/docs/a " {
 		t.Errorf("the other service's own URL answers %q", got)
 	}
 }
 
 func TestPaths_AnswerForTheServiceThatTheyLeadTo(t *testing.T) {
-	routes, e := pathRoutes(proxy.Path{Prefix: "/api", Host: apiHost}, proxy.Path{Prefix: "/gone", Host: "gone-" + testHex + ".apps.test"})
-	if w := askPath(routes, testHost, "/gone"); w.Code != http.StatusNotFound {
-		t.Errorf("a service that is not there answers %d", w.Code)
+	addr, routes, e := pathRoutes(t, false, proxy.Path{Prefix: "/api", Host: apiHost}, proxy.Path{Prefix: "/gone", Host: "gone-" + testHex + ".apps.test"})
+	if res, _ := ask(t, addr, testHost, "GET", "/gone"); res.StatusCode != http.StatusNotFound {
+		t.Errorf("a service that is not there answers %d", res.StatusCode)
 	}
 	if !routes.Withdraw(testHex, e.Hosts[apiHost].Target) {
 		t.Fatal("the target of api led nowhere")
 	}
-	if w := askPath(routes, testHost, "/api"); w.Code != http.StatusBadGateway || !strings.Contains(w.Body.String(), "service api") {
-		t.Errorf("a service that is down answers %d %s", w.Code, w.Body)
+	if res, body := ask(t, addr, testHost, "GET", "/api"); res.StatusCode != http.StatusBadGateway || !strings.Contains(body, "service api") {
+		t.Errorf("a service that is down answers %d %s", res.StatusCode, body)
 	}
-	if got := askPath(routes, testHost, "/").Body.String(); got != "web / " {
+	if _, got := ask(t, addr, testHost, "GET", "/"); got != "web / " {
 		t.Errorf("beside it: %q", got)
 	}
 	if !routes.Withdraw(testHex, e.Hosts[testHost].Target) {
 		t.Fatal("the target of web led nowhere")
 	}
 	routes.Set(testHex, e)
-	if got := askPath(routes, testHost, "/api").Body.String(); got != "api /api " {
+	if _, got := ask(t, addr, testHost, "GET", "/api"); got != "api /api " {
 		t.Errorf("back again: %q", got)
 	}
 }
 
 // A service that is withdrawn keeps its paths.
 func TestPaths_StayWhileTheirServiceIsDown(t *testing.T) {
-	routes, e := pathRoutes(proxy.Path{Prefix: "/api", Host: apiHost})
+	addr, routes, e := pathRoutes(t, false, proxy.Path{Prefix: "/api", Host: apiHost})
 	routes.Withdraw(testHex, e.Hosts[testHost].Target)
-	if got := askPath(routes, testHost, "/api/x").Body.String(); got != "api /api/x " {
+	if _, got := ask(t, addr, testHost, "GET", "/api/x"); got != "api /api/x " {
 		t.Errorf("%q", got)
 	}
 }
@@ -141,7 +152,7 @@ func TestPaths_SwitchWithTheirTargets(t *testing.T) {
 	var routes proxy.Routes
 	set := func(generation int) {
 		answer := func(service string) *proxy.Target {
-			return proxy.NewHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, service, generation) }))
+			return proxy.NewHandler(readyPage(fmt.Sprint(service, generation)))
 		}
 		e := proxy.Entry{Status: stack.Live, Hosts: hosts(map[string]*proxy.Target{"web": answer("web"), "api": answer("api")})}
 		web := e.Hosts[testHost]
@@ -152,6 +163,7 @@ func TestPaths_SwitchWithTheirTargets(t *testing.T) {
 		routes.Set(testHex, e)
 	}
 	set(0)
+	addr := serveRoutes(t, &routes)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -165,7 +177,7 @@ func TestPaths_SwitchWithTheirTargets(t *testing.T) {
 			running = false
 		default:
 		}
-		body := askPath(&routes, testHost, "/api").Body.String()
+		_, body := ask(t, addr, testHost, "GET", "/api")
 		var generation int
 		if _, err := fmt.Sscanf(body[3:], "%d", &generation); err != nil || strings.HasPrefix(body, "api") != (generation%2 == 1) {
 			t.Fatalf("/api was answered by %q", body)

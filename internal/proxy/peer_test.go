@@ -1,4 +1,4 @@
-package proxy
+package proxy_test
 
 import (
 	"bufio"
@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/exchange"
+	"github.com/berth-host/berth/internal/proxy"
 )
 
 // closing is a listener whose first connections are closed once a request has come, as
@@ -45,6 +46,18 @@ func (l *closing) Accept() (net.Conn, error) {
 	}
 }
 
+// peerFront serves the test's host, which leads to a peer, and returns the address.
+func peerFront(t *testing.T, p *proxy.Peer) string {
+	routes := &proxy.Routes{}
+	routes.Lead("s", wildcard, p)
+	t.Cleanup(func() { // after the front has closed
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = p.Drain(ctx)
+	})
+	return serveRoutes(t, routes)
+}
+
 func TestPeer_ThatStopsIsAskedAgain(t *testing.T) {
 	for _, tt := range []struct {
 		name, method, body string
@@ -63,19 +76,13 @@ func TestPeer_ThatStopsIsAskedAgain(t *testing.T) {
 			server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "here") })}
 			go server.Serve(l)
 			defer server.Close()
-			p := NewPeer(PeerOptions{
+			p := proxy.NewPeer(proxy.PeerOptions{
 				Node: "n2", Name: func() string { return "n2" }, Lost: func() bool { return false }, Protocol: func() int { return 1 },
 				Dial: func(ctx context.Context) (net.Conn, error) {
 					return new(net.Dialer).DialContext(ctx, "tcp", l.Addr().String())
 				},
 			})
-			front := httptest.NewServer(http.HandlerFunc(p.Serve))
-			defer front.Close()
-			r, err := http.NewRequestWithContext(t.Context(), tt.method, front.URL, strings.NewReader(tt.body))
-			require.NoError(t, err)
-			res, err := http.DefaultClient.Do(r)
-			require.NoError(t, err)
-			res.Body.Close()
+			res, _ := send(t, request(t, tt.method, peerFront(t, p), "/", strings.NewReader(tt.body)))
 			require.Equal(t, tt.want, res.StatusCode)
 		})
 	}
@@ -86,7 +93,7 @@ func TestPeer_ConnectsForAFewRequestsAtOnce(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "here") }))
 	defer server.Close()
 	var now, most, all atomic.Int64
-	p := NewPeer(PeerOptions{
+	p := proxy.NewPeer(proxy.PeerOptions{
 		Node: "n2", Name: func() string { return "n2" }, Lost: func() bool { return false }, Protocol: func() int { return 1 },
 		Dial: func(ctx context.Context) (net.Conn, error) {
 			defer now.Add(-1)
@@ -98,12 +105,19 @@ func TestPeer_ConnectsForAFewRequestsAtOnce(t *testing.T) {
 		},
 	})
 	const requests = 200
+	addr, client := peerFront(t, p), newClient(t)
 	var asking sync.WaitGroup
 	for range requests {
+		r := request(t, "GET", addr, "/", nil)
 		asking.Go(func() {
-			w := httptest.NewRecorder()
-			p.Serve(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody))
-			assert.Equal(t, "200 here", fmt.Sprint(w.Code, " ", w.Body))
+			res, err := client.Do(r)
+			if !assert.NoError(t, err) {
+				return
+			}
+			defer res.Body.Close()
+			text, err := io.ReadAll(res.Body)
+			assert.NoError(t, err)
+			assert.Equal(t, "200 here", fmt.Sprint(res.StatusCode, " ", string(text)))
 		})
 	}
 	asking.Wait()
@@ -111,13 +125,14 @@ func TestPeer_ConnectsForAFewRequestsAtOnce(t *testing.T) {
 	require.Less(t, all.Load(), int64(requests)/2)
 }
 
-// While no connection can be had, a request waits as long as it may, and no longer.
+// While no connection can be had, a request waits as long as it may, and no longer. The clock is
+// not the kernel's, so there is no front.
 func TestPeer_WaitsForAConnectionUntilTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := NewPeer(PeerOptions{
+		p := proxy.NewPeer(proxy.PeerOptions{
 			Node: "n2", Name: func() string { return "n2" }, Lost: func() bool { return false }, Protocol: func() int { return 1 },
 			Dial:   func(ctx context.Context) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() },
-			Limits: Options{ConnectTimeout: 3 * time.Second},
+			Limits: proxy.Options{ConnectTimeout: 3 * time.Second},
 		})
 		began := time.Now()
 		var asking sync.WaitGroup
@@ -144,24 +159,18 @@ func TestPeer_ThatIsCutOffIsNoLateAnswer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
-	p := NewPeer(PeerOptions{
+	p := proxy.NewPeer(proxy.PeerOptions{
 		Node: "n2", Name: func() string { return "n2" }, Lost: func() bool { return false }, Protocol: func() int { return 1 },
 		Dial: func(ctx context.Context) (net.Conn, error) {
 			c, err := new(net.Dialer).DialContext(ctx, "tcp", l.Addr().String())
 			return severed{c}, err
 		},
-		Limits: Options{HeaderTimeout: -1}, // as between nodes
+		Limits: proxy.Options{HeaderTimeout: -1}, // as between nodes
 	})
-	front := httptest.NewServer(http.HandlerFunc(p.Serve))
-	defer front.Close()
-	res, err := http.Post(front.URL, "text/plain", strings.NewReader("text"))
-	require.NoError(t, err)
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	require.NoError(t, err)
+	res, text := send(t, request(t, "POST", peerFront(t, p), "/", strings.NewReader("text")))
 	require.Equal(t, http.StatusBadGateway, res.StatusCode)
 	require.NotEmpty(t, res.Header.Get("Retry-After"))
-	require.Contains(t, string(text), "broke off")
+	require.Contains(t, text, "broke off")
 }
 
 // A node may have done what it was asked for before it went away, even if it cannot be asked
@@ -170,7 +179,7 @@ func TestPeer_ThatIsAwayAfterItWasAsked(t *testing.T) {
 	for method, says := range map[string]string{http.MethodGet: "cannot be reached", http.MethodDelete: "broke off"} {
 		t.Run(method, func(t *testing.T) {
 			dialed := false
-			p := NewPeer(PeerOptions{
+			p := proxy.NewPeer(proxy.PeerOptions{
 				Node: "n2", Name: func() string { return "n2" }, Lost: func() bool { return false }, Protocol: func() int { return 1 },
 				Dial: func(context.Context) (net.Conn, error) {
 					if dialed {
@@ -185,17 +194,9 @@ func TestPeer_ThatIsAwayAfterItWasAsked(t *testing.T) {
 					return near, nil
 				},
 			})
-			front := httptest.NewServer(http.HandlerFunc(p.Serve))
-			defer front.Close()
-			r, err := http.NewRequestWithContext(t.Context(), method, front.URL, nil)
-			require.NoError(t, err)
-			res, err := http.DefaultClient.Do(r)
-			require.NoError(t, err)
-			defer res.Body.Close()
-			text, err := io.ReadAll(res.Body)
-			require.NoError(t, err)
+			res, text := send(t, request(t, method, peerFront(t, p), "/", nil))
 			require.Equal(t, http.StatusBadGateway, res.StatusCode)
-			require.Contains(t, string(text), says)
+			require.Contains(t, text, says)
 		})
 	}
 }

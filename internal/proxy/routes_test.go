@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,13 +18,13 @@ func TestRoutes_AClaimLeavesTheTargets(t *testing.T) {
 	if routes.Has(testHost) {
 		t.Error("a claim made a stack known")
 	}
-	web := proxy.NewHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	web := proxy.NewHandler(readyPage("web"))
 	routes.Set(testHex, proxy.Entry{Status: stack.Live, Hosts: hosts(map[string]*proxy.Target{"web": web}), Unclaimed: true})
+	addr := serveRoutes(t, &routes)
 	for _, want := range []string{"noindex", ""} {
-		w := httptest.NewRecorder()
-		routes.Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), testHost)
-		if got := w.Header().Get("X-Robots-Tag"); w.Code != http.StatusNoContent || got != want {
-			t.Errorf("%d with X-Robots-Tag %q, want %q of the target's answer", w.Code, got, want)
+		res, body := ask(t, addr, testHost, "GET", "/")
+		if got := res.Header.Get("X-Robots-Tag"); body != "web" || got != want {
+			t.Errorf("%s with X-Robots-Tag %q, want %q of the target's answer", body, got, want)
 		}
 		routes.MarkClaimed(testHex)
 	}
@@ -37,44 +36,42 @@ func TestRoutes_AClaimLeavesTheTargets(t *testing.T) {
 // A caller may have read the stack before it was claimed.
 func TestRoutes_AStackThatIsClaimedStaysSo(t *testing.T) {
 	var routes proxy.Routes
-	web := proxy.NewHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	web := proxy.NewHandler(readyPage("web"))
 	entry := proxy.Entry{Status: stack.Live, Hosts: hosts(map[string]*proxy.Target{"web": web}), Unclaimed: true}
 	routes.Set(testHex, entry)
 	routes.MarkClaimed(testHex)
 	routes.Set(testHex, entry)
-	w := httptest.NewRecorder()
-	routes.Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), testHost)
-	if got := w.Header().Get("X-Robots-Tag"); w.Code != http.StatusNoContent || got != "" {
-		t.Errorf("%d with X-Robots-Tag %q, want none", w.Code, got)
+	res, body := ask(t, serveRoutes(t, &routes), testHost, "GET", "/")
+	if got := res.Header.Get("X-Robots-Tag"); body != "web" || got != "" {
+		t.Errorf("%s with X-Robots-Tag %q, want none", body, got)
 	}
 }
 
 func TestRoutes_ADomainLeadsWhereItsServiceDoes(t *testing.T) {
 	var routes proxy.Routes
-	web := proxy.NewHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Host+r.URL.Path) }))
+	web := proxy.NewUpstream(serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Host+r.URL.Path) })), proxy.Options{Log: quiet})
+	defer web.Drain(t.Context())
 	routes.Set(testHex, proxy.Entry{Status: stack.Live, Hosts: hosts(map[string]*proxy.Target{"web": web, "api": nil}), Unclaimed: true})
 	routes.SetDomains(map[string]string{"www.example.com": testHost, "api.example.com": "api-" + testHex + ".apps.test", "old.example.com": "web-ba9876543210.apps.test"})
+	addr := serveRoutes(t, &routes)
 	for host, want := range map[string]int{"www.example.com": 200, "api.example.com": 502, "old.example.com": 404, "example.com": 404} {
 		if has := routes.HasDomain(host); has != (host != "example.com") {
 			t.Errorf("%s: %t", host, has)
 		}
-		w := httptest.NewRecorder()
-		routes.Serve(w, httptest.NewRequest(http.MethodGet, "http://"+host+"/v0/stacks", nil), host)
-		if robots := w.Header().Get("X-Robots-Tag"); w.Code != want || (robots != "") != (host == "example.com") {
-			t.Errorf("%s: %d with X-Robots-Tag %q", host, w.Code, robots)
+		res, body := ask(t, addr, host, "GET", "/v0/stacks")
+		if robots := res.Header.Get("X-Robots-Tag"); res.StatusCode != want || robots != "" && host != "example.com" {
+			t.Errorf("%s: %d with X-Robots-Tag %q", host, res.StatusCode, robots)
 		}
-		if want == 200 && w.Body.String() != "www.example.com/v0/stacks" {
-			t.Errorf("the service gets %s", w.Body)
+		if want == 200 && body != "www.example.com/v0/stacks" {
+			t.Errorf("the service gets %s", body)
 		}
 	}
 	if routes.Has("www.example.com") {
 		t.Error("a domain is taken for a service's own host")
 	}
 	routes.SetDomains(nil)
-	w := httptest.NewRecorder()
-	routes.Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), "www.example.com")
-	if w.Code != 404 {
-		t.Errorf("a removed domain answers %d", w.Code)
+	if res, _ := ask(t, addr, "www.example.com", "GET", "/"); res.StatusCode != 404 {
+		t.Errorf("a removed domain answers %d", res.StatusCode)
 	}
 }
 
@@ -88,16 +85,8 @@ func TestRoutes_ADomainHasTheServicesHeaders(t *testing.T) {
 	}))
 	f := newFront(t, addr, proxy.Options{})
 	f.routes.SetDomains(map[string]string{"www.example.com": testHost})
-	front := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.routes.Serve(w, r, "www.example.com") }))
-	req := httptest.NewRequest(http.MethodGet, "http://"+front+"/", nil)
-	req.RequestURI, req.Host = "", "www.example.com"
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	body, _ := io.ReadAll(res.Body)
-	if cookies := res.Header["Set-Cookie"]; string(body) != "www.example.com" || len(cookies) != 1 || res.Header.Get("X-Robots-Tag") != "nofollow" {
+	res, body := ask(t, f.addr, "www.example.com", "GET", "/")
+	if cookies := res.Header["Set-Cookie"]; body != "www.example.com" || len(cookies) != 1 || res.Header.Get("X-Robots-Tag") != "nofollow" {
 		t.Errorf("%s with %v", body, res.Header)
 	}
 }
@@ -142,15 +131,15 @@ func TestRoutes_SwitchAllServicesInOneStep(t *testing.T) {
 	var routes proxy.Routes
 	const wildcard = "*-" + testHex + ".apps.test"
 	set := func(generation int) {
-		target := proxy.NewHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, generation) }))
+		target := proxy.NewHandler(readyPage(strconv.Itoa(generation)))
 		services := map[string]*proxy.Target{"web": target, "api": target, fmt.Sprint("new", generation): target}
 		routes.Set(testHex, proxy.Entry{Status: stack.Live, Hosts: hosts(services), Wildcard: wildcard})
 	}
-	ask := func(name string) (status, generation int) {
-		w := httptest.NewRecorder()
-		routes.Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), strings.Replace(wildcard, "*", name, 1))
-		generation, _ = strconv.Atoi(w.Body.String())
-		return w.Code, generation
+	addr := serveRoutes(t, &routes)
+	answer := func(name string) (status, generation int) {
+		res, body := ask(t, addr, strings.Replace(wildcard, "*", name, 1), "GET", "/")
+		generation, _ = strconv.Atoi(body)
+		return res.StatusCode, generation
 	}
 	const last = 2000
 	set(1)
@@ -160,15 +149,15 @@ func TestRoutes_SwitchAllServicesInOneStep(t *testing.T) {
 		}
 	}()
 	for served := 0; served < last; {
-		_, served = ask("web")
-		if status, generation := ask("api"); status != http.StatusOK || generation < served {
+		_, served = answer("web")
+		if status, generation := answer("api"); status != http.StatusOK || generation < served {
 			t.Fatalf("web is of generation %d, then api answers %d from %d", served, status, generation)
 		}
-		status, generation := ask(fmt.Sprint("new", served))
-		if _, now := ask("web"); status == http.StatusOK && generation != served || status != http.StatusOK && now == served {
+		status, generation := answer(fmt.Sprint("new", served))
+		if _, now := answer("web"); status == http.StatusOK && generation != served || status != http.StatusOK && now == served {
 			t.Fatalf("web is of generation %d, its new service answers %d from %d, and web is of %d", served, status, generation, now)
 		}
-		if status, _ := ask(fmt.Sprint("new", served-1)); status != http.StatusNotFound {
+		if status, _ := answer(fmt.Sprint("new", served-1)); status != http.StatusNotFound {
 			t.Fatalf("web is of generation %d, then a service of the one before answers %d", served, status)
 		}
 	}
@@ -176,14 +165,12 @@ func TestRoutes_SwitchAllServicesInOneStep(t *testing.T) {
 
 func TestRoutes_AHostThatMovedStaysWithItsNewStack(t *testing.T) {
 	var routes proxy.Routes
-	web := proxy.NewHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	web := proxy.NewHandler(readyPage("web"))
 	routes.Set("old", proxy.Entry{Status: stack.Live, Hosts: hosts(map[string]*proxy.Target{"web": nil})})
 	routes.Set("new", proxy.Entry{Status: stack.Live, Hosts: hosts(map[string]*proxy.Target{"web": web})})
 	routes.Remove("old")
-	w := httptest.NewRecorder()
-	routes.Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), testHost)
-	if w.Code != http.StatusNoContent {
-		t.Errorf("status %d after the stack that had the host before was removed", w.Code)
+	if res, body := ask(t, serveRoutes(t, &routes), testHost, "GET", "/"); body != "web" {
+		t.Errorf("%s %s after the stack that had the host before was removed", res.Status, body)
 	}
 }
 
@@ -241,9 +228,8 @@ func TestRoutes_AClosedServiceSaysWhy(t *testing.T) {
 	if !routes.Withdraw(testHex, web) {
 		t.Error("web had no routes")
 	}
-	w := httptest.NewRecorder()
-	routes.Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), testHost)
-	if w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), "db is a database") {
-		t.Errorf("%d %s", w.Code, w.Body)
+	res, body := ask(t, serveRoutes(t, &routes), testHost, "GET", "/")
+	if res.StatusCode != http.StatusNotFound || !strings.Contains(body, "db is a database") {
+		t.Errorf("%d %s", res.StatusCode, body)
 	}
 }
