@@ -138,8 +138,49 @@ func (c Calls) AnswerPing(nodes Nodes, version string, contact func(node string,
 	}))
 }
 
-// Ping asks a node who it is.
-func (p *Pool) Ping(ctx context.Context, node string) (pong Pong, err error) {
+// Ping asks a node who it is. If that fails for PoolConfig.Silence, Ping breaks off what the
+// node has been asked.
+func (p *Pool) Ping(ctx context.Context, node string) (Pong, error) {
+	pong, err := p.ping(ctx, node)
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return pong, err // it says nothing about the node
+	}
+	if p.standsStill(node, err == nil) && p.breakOff(node) {
+		p.cfg.Log.Warn("node answers no pings, so what it was asked is broken off", "node", p.cfg.Nodes.Name(node), "error", err)
+	}
+	return pong, err
+}
+
+// standsStill notes whether a node has answered a ping, and reports whether it has answered none
+// for too long. It does so once in that time.
+func (p *Pool) standsStill(node string, answered bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	since, silent := p.silent[node]
+	switch {
+	case answered:
+		delete(p.silent, node)
+	case !silent:
+		p.silent[node] = time.Now()
+	case time.Since(since) >= p.cfg.Silence:
+		p.silent[node] = time.Now()
+		return true
+	}
+	return false
+}
+
+// breakOff closes the connections to a node, and reports whether there were any.
+func (p *Pool) breakOff(node string) (had bool) {
+	p.mu.Lock()
+	lines := []*line{p.lines[node], p.called[node]}
+	p.mu.Unlock()
+	for _, l := range lines {
+		had = l != nil && l.close() || had
+	}
+	return had
+}
+
+func (p *Pool) ping(ctx context.Context, node string) (pong Pong, err error) {
 	name := fmt.Sprintf("ping?manager=%t", p.cfg.Nodes.Manager())
 	answer, err := p.Stream(ctx, node, http.MethodGet, name, nil)
 	if err != nil {

@@ -22,7 +22,10 @@ type ForwarderConfig struct {
 	// Place chooses the node of a new stack, none of those without. It fails if there is
 	// no node left.
 	Place func(ctx context.Context, without []string) (node string, err error)
-	Log   *slog.Logger
+	// AwaitMove waits while a stack of this node is stopped for a move to another one, but not
+	// for long, and reports whether it had to.
+	AwaitMove func(ctx context.Context, stack string) (waited bool)
+	Log       *slog.Logger
 }
 
 // Forwarder passes each request for the base URL's host to the node that answers it.
@@ -48,6 +51,9 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // this node to deny.
 func (f *Forwarder) toOwner(w http.ResponseWriter, r *http.Request, id string, by By) {
 	node, err := f.owner(r, id)
+	if err == nil && node == f.cfg.Nodes.Self() && !reads(r) && f.cfg.AwaitMove(r.Context(), id) {
+		node, err = f.cfg.Owners.Reread(r.Context(), id)
+	}
 	if err != nil {
 		unsure(by).write(w, r)
 		return
@@ -66,6 +72,9 @@ func (f *Forwarder) toOwner(w http.ResponseWriter, r *http.Request, id string, b
 	}
 	peer.ServeOr(w, r, func() { f.away(node, by).write(w, r) })
 }
+
+// reads reports whether a request changes nothing, so that it need not wait for the end of a move.
+func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 
 // owner returns the node of a stack. If a node forwarded the request here and this one
 // knows of another, one of them has not heard of a change.

@@ -18,6 +18,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,6 +37,9 @@ const (
 	theHost  = "web-0123456789ab.apps.test"
 	baseHost = "berth.test"
 )
+
+// silence is how long a node of the tests may answer no ping.
+const silence = 100 * time.Millisecond
 
 var quiet = slog.New(slog.DiscardHandler)
 
@@ -189,6 +193,7 @@ type node struct {
 	calls  peer.Calls
 	edge   *edge.Server
 	peers  *edge.Server
+	moves  atomic.Pointer[func(stack string)] // called while a request waits for the end of a move; nil for none
 }
 
 // join starts a node whose API is the handler.
@@ -202,12 +207,19 @@ func (w *world) joinAt(protocol int, name string, api http.Handler) *node {
 	w.t.Helper()
 	see, certs := sight{w, name}, w.authority.issue(w.t, name)
 	n := &node{name: name, routes: &proxy.Routes{}, calls: peer.NewCalls()}
-	n.pool = peer.NewPool(peer.PoolConfig{Nodes: see, Certificates: certs, Protocol: protocol, Log: quiet})
+	n.pool = peer.NewPool(peer.PoolConfig{Nodes: see, Certificates: certs, Protocol: protocol, Silence: silence, Log: quiet})
 	n.table = peer.NewTable(peer.TableConfig{Rows: w, Routes: n.routes, Self: name, Peer: n.pool.Peer, Domain: "apps.test", Log: quiet})
 	n.routes.Refresh = n.table.RereadHost
 	n.calls.AnswerPing(see, "v1", func(string, bool, time.Time) {})
 	base := peer.NewForwarder(peer.ForwarderConfig{
 		Here: api, Owners: n.table, Nodes: see, Peer: n.pool.Peer, Log: quiet,
+		AwaitMove: func(_ context.Context, stack string) bool {
+			moves := n.moves.Load()
+			if moves != nil {
+				(*moves)(stack)
+			}
+			return moves != nil
+		},
 		Place: func(_ context.Context, without []string) (string, error) {
 			if len(without) > 0 {
 				return "", io.EOF

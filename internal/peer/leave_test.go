@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -61,5 +63,103 @@ func TestForward_EndsWhatIsUnderWayWhenTheOwnersServerStops(t *testing.T) {
 				t.Errorf("the server stopped with %v", err)
 			}
 		})
+	}
+}
+
+// A node that stands still keeps its connections open and answers nothing. What it was asked ends
+// all the same, and when it goes on it is asked again.
+func TestPing_BreaksOffWhatANodeThatStandsStillWasAsked(t *testing.T) {
+	w, first, _ := pair(t, echo, noAPI)
+	w.mu.Lock()
+	way := newWay(t, w.addrs["n2"])
+	w.addrs["n2"] = way.addr
+	w.mu.Unlock()
+	ping := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), silence/2)
+		defer cancel()
+		_, err := first.pool.Ping(ctx, "n2")
+		return err
+	}
+	ask := func() (int, string) {
+		res, text := first.ask(t, "POST", theHost, "/", strings.NewReader("once"), nil)
+		return res.StatusCode, text
+	}
+	if status, text := ask(); status != 200 {
+		t.Fatalf("%d %s", status, text)
+	}
+	way.block()
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		if status, text := ask(); status != 502 || !strings.Contains(text, "broke off before it answered") {
+			t.Errorf("%d %s", status, text)
+		}
+	}()
+	for over := false; !over; {
+		if err := ping(); err == nil {
+			t.Fatal("a node that stands still answers a ping")
+		}
+		select {
+		case <-answered:
+			over = true
+		default:
+		}
+	}
+	way.unblock()
+	if status, text := ask(); status != 200 {
+		t.Errorf("once it goes on: %d %s", status, text)
+	}
+}
+
+// way is the way to a server, on which nothing passes while it is blocked.
+type way struct {
+	addr string
+	open sync.RWMutex // locked while it is blocked
+}
+
+func newWay(t *testing.T, to string) *way {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	w := &way{addr: l.Addr().String()}
+	go func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c, err := net.Dial("tcp", to)
+			if err != nil {
+				from.Close()
+				continue
+			}
+			go w.pass(c, from)
+			go w.pass(from, c)
+		}
+	}()
+	return w
+}
+
+func (w *way) block()   { w.open.Lock() }
+func (w *way) unblock() { w.open.Unlock() }
+
+// pass passes what arrives on one connection to another until either ends.
+func (w *way) pass(to, from net.Conn) {
+	defer to.Close()
+	defer from.Close()
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		if err != nil {
+			return
+		}
+		w.open.RLock()
+		_, err = to.Write(buf[:n])
+		w.open.RUnlock()
+		if err != nil {
+			return
+		}
 	}
 }

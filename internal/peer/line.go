@@ -33,6 +33,25 @@ func (l *line) open() net.Conn {
 	return stream
 }
 
+// close closes the connection, and reports whether there was one on which streams can be opened:
+// one that only ends what is under way is left to a server that stops. The next stream gets a new
+// connection.
+func (l *line) close() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.session == nil {
+		return false
+	}
+	select {
+	case <-l.session.Done():
+		return false
+	default:
+	}
+	l.session.Close()
+	l.session = nil
+	return true
+}
+
 // use makes a connection that of the line, and opens its first stream.
 func (l *line) use(c net.Conn) (net.Conn, error) {
 	session := streams.Client(c)

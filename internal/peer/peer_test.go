@@ -370,6 +370,37 @@ func TestForward_FollowsAMoveThatItHasNotHeardOf(t *testing.T) {
 	}
 }
 
+// What changes a stack waits while that moves, and goes to its new owner; what reads does not.
+func TestForward_WaitsForAMoveWithWhatChangesTheStack(t *testing.T) {
+	w := newWorld(t)
+	first, second := w.join("n1", saysItsName("n1")), w.join("n2", saysItsName("n2"))
+	w.give(theStack, "n1")
+	moves := func(stack string) {
+		if stack != theStack {
+			t.Errorf("it waits for %q", stack)
+		}
+		w.give(theStack, "n2")
+	}
+	first.moves.Store(&moves)
+	path := "/v0/stacks/" + theStack + "/deploy"
+	if _, got := first.ask(t, "GET", baseHost, "/v0/stacks/"+theStack+"/logs", nil, nil); got != "n1" {
+		t.Errorf("%q answers what reads", got)
+	}
+	for _, through := range []*node{first, second} {
+		w.give(theStack, "n1")
+		if _, got := through.ask(t, "POST", baseHost, path, strings.NewReader("the source"), nil); got != "n2" {
+			t.Errorf("through %s: %q answers", through.name, got)
+		}
+	}
+}
+
+func saysItsName(name string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // an error is the caller's
+		_, _ = io.WriteString(w, name)
+	})
+}
+
 // A node that cannot read the database does not deny a stack that it has not heard of.
 func TestForward_DeniesNoStackThatItCannotLookUp(t *testing.T) {
 	w, first, _ := pair(t, echo, noAPI)

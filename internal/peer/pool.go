@@ -29,7 +29,10 @@ type PoolConfig struct {
 	Nodes        Nodes
 	Certificates Certificates
 	Protocol     int // the latest version to speak
-	Log          *slog.Logger
+	// Silence is how long a node may answer no ping before it counts as one that stands still:
+	// what it has been asked is broken off then, since its answer would never come.
+	Silence time.Duration
+	Log     *slog.Logger
 }
 
 // Pool has the connections to the other nodes.
@@ -41,13 +44,19 @@ type Pool struct {
 
 	mu     sync.Mutex
 	peers  map[string]*proxy.Peer // by node
+	lines  map[string]*line       // by node: for peers
 	called map[string]*line       // by node: for calls, which may be large, beside those of peers
 	spoken map[string]int         // the version that a node's last connection agreed on
+	silent map[string]time.Time   // by node: since when it has answered no ping
 }
 
 // NewPool returns a Pool without connections.
 func NewPool(cfg PoolConfig) *Pool {
-	p := &Pool{cfg: cfg, tls: clientTLS(cfg.Certificates, cfg.Protocol), peers: map[string]*proxy.Peer{}, called: map[string]*line{}, spoken: map[string]int{}}
+	p := &Pool{
+		cfg: cfg, tls: clientTLS(cfg.Certificates, cfg.Protocol),
+		peers: map[string]*proxy.Peer{}, lines: map[string]*line{}, called: map[string]*line{},
+		spoken: map[string]int{}, silent: map[string]time.Time{},
+	}
 	// A node that vanished is noticed by its silence, long before TCP gives up.
 	p.dialer = net.Dialer{
 		Timeout:         connectLimit,
@@ -71,6 +80,7 @@ func (p *Pool) Peer(node string) *proxy.Peer {
 		return known
 	}
 	l := newLine()
+	p.lines[node] = l
 	peer := proxy.NewPeer(proxy.PeerOptions{
 		Node:     node,
 		Name:     func() string { return p.cfg.Nodes.Name(node) },

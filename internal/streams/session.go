@@ -87,6 +87,9 @@ func (s *Session) Leave(ctx context.Context) {
 	s.setLeft()
 }
 
+// Close closes the connection at once, which breaks off its streams.
+func (s *Session) Close() { s.fail(net.ErrClosed) }
+
 // Done is closed when no more streams come: the connection has ended, or Leave has.
 func (s *Session) Done() <-chan struct{} { return s.settled }
 
