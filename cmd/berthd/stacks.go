@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -98,9 +99,10 @@ func listStacks(cmd *cobra.Command, to *operator.Client, _ []string) error {
 	}
 	out := cmd.OutOrStdout()
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, stackTitles)
+	withNode := slices.ContainsFunc(all.Stacks, func(s operator.Stack) bool { return s.Node != "" })
+	fmt.Fprintln(table, stackTitles(withNode))
 	for i := range all.Stacks {
-		fmt.Fprintln(table, stackLine(&all.Stacks[i]))
+		fmt.Fprintln(table, stackLine(&all.Stacks[i], withNode))
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -109,11 +111,17 @@ func listStacks(cmd *cobra.Command, to *operator.Client, _ []string) error {
 	return err
 }
 
-// stackTitles are the titles of the cells of stackLine.
-const stackTitles = "ID\tNAME\tSTATUS\tOWNER\tMEMORY\tCPU\tDATA\tDISK\tFAILURE"
+// stackTitles returns the titles of the cells of stackLine.
+func stackTitles(withNode bool) string {
+	titles := "ID\tNAME\tSTATUS\tOWNER\tMEMORY\tCPU\tDATA\tDISK"
+	if withNode {
+		titles += "\tNODE"
+	}
+	return titles + "\tFAILURE"
+}
 
 // stackLine returns the cells of a stack, separated by tabs.
-func stackLine(s *operator.Stack) string {
+func stackLine(s *operator.Stack, withNode bool) string {
 	failure, _, _ := strings.Cut(s.Failure, "\n")
 	failure = stack.OneLine(failure)
 	owner := "-"
@@ -121,10 +129,17 @@ func stackLine(s *operator.Stack) string {
 		owner = *s.Owner
 	}
 	status := s.Status
-	if s.Restoring {
+	switch {
+	case s.NodeState != "" && s.NodeState != operator.NodeReady:
+		status += " (node " + s.NodeState + ")"
+	case s.Restoring:
 		status += " (restoring)"
 	}
-	return strings.Join([]string{s.ID, s.Name, status, owner, size(s.Memory), cores(s.Cores), size(s.Data), size(s.Disk) + age(s.DiskAt), failure}, "\t")
+	cells := []string{s.ID, s.Name, status, owner, size(s.Memory), cores(s.Cores), size(s.Data), size(s.Disk) + age(s.DiskAt)}
+	if withNode {
+		cells = append(cells, cmp.Or(s.NodeName, s.Node))
+	}
+	return strings.Join(append(cells, failure), "\t")
 }
 
 // size returns a number of bytes for people, - if it is not known.
@@ -210,8 +225,8 @@ func showStack(cmd *cobra.Command, config server.Config, args []string) error {
 	}
 	out := cmd.OutOrStdout()
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, stackTitles)
-	fmt.Fprintln(table, stackLine(&whole))
+	fmt.Fprintln(table, stackTitles(false))
+	fmt.Fprintln(table, stackLine(&whole, false))
 	fmt.Fprintln(table, "\nSERVICE\tRUNTIME\tSTATUS\t\tMEMORY\tCPU\tDATA")
 	for _, s := range whole.Services {
 		fmt.Fprintf(table, "%s\t%s\t%s\t\t%s\t%s\t%s\n", s.Name, s.Runtime, s.Status, size(s.Memory), cores(s.Cores), size(s.Data))

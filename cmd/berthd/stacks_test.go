@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -153,9 +154,20 @@ func TestStacks_SayWhatIsWrong(t *testing.T) {
 }
 
 func TestStackLine_SaysThatAStackIsNotServedYet(t *testing.T) {
-	for restoring, want := range map[bool]string{true: "\tlive (restoring)\t", false: "\tlive\t"} {
-		if line := stackLine(&operator.Stack{ID: "stk_1", Name: "shop", Status: "live", Restoring: restoring}); !strings.Contains(line, want) {
+	for want, s := range map[string]operator.Stack{
+		"\tlive\t":             {Status: "live", NodeState: "ready"},
+		"\tlive (restoring)\t": {Status: "live", Restoring: true},
+		"\tlive (node lost)\t": {Status: "live", NodeState: "lost", Restoring: true},
+	} {
+		if line := stackLine(&s, false); !strings.Contains(line, want) {
 			t.Errorf("%q does not have %q", line, want)
 		}
+	}
+}
+
+func TestStackLine_HasTheNodeInACluster(t *testing.T) {
+	line := strings.Split(stackLine(&operator.Stack{Node: "n1", NodeName: "w1"}, true), "\t")
+	if titles := strings.Split(stackTitles(true), "\t"); len(line) != len(titles) || line[slices.Index(titles, "NODE")] != "w1" {
+		t.Errorf("%q has other cells than %q", line, titles)
 	}
 }

@@ -147,6 +147,22 @@ func (m *Membership) isIsolated() bool {
 	return !m.hasLease() && time.Since(last) >= m.cfg.Grace
 }
 
+// quorumLife is how long a manager that is cut off from the others may go on answering: it gives
+// up after an election's time, which is ten of Swarm's ticks of a second.
+const quorumLife = 10 * time.Second
+
+// managers returns how many managers the swarm has, as far as is known. A cut-off one among
+// several may still take itself for one, and those who reach it are in contact with a manager.
+// The caller has locked m.
+func (m *Membership) managers() (n int) {
+	for _, node := range m.nodes {
+		if node.Manager {
+			n++
+		}
+	}
+	return n
+}
+
 // MayTakeOver reports whether this node may take stacks of another one: that is lost, and
 // this node has kept its own lease for all the time in which the other had to come back. No
 // manager has been in contact with the other one for so long that it knows that it is cut
@@ -160,7 +176,26 @@ func (m *Membership) MayTakeOver(node string) bool {
 	}
 	kept := time.Since(m.since) >= m.cfg.Grace
 	fresh := time.Since(m.readAt) <= m.cfg.Lease
-	return kept && fresh && n.Over >= m.cfg.Grace && n.Silent >= m.cfg.Grace+m.cfg.Lease
+	silence := m.cfg.Grace + m.cfg.Lease
+	if m.managers() > 1 {
+		silence += wordLife + quorumLife
+	}
+	return kept && fresh && n.Over >= m.cfg.Grace && n.Silent >= silence
+}
+
+// TakesLost reports whether this node may be given what a lost one had: it takes new stacks, and
+// has room or no other node that takes some does.
+func (m *Membership) TakesLost() bool {
+	self, ok := m.Node(m.Self())
+	if !ok || !self.takesNew(true) {
+		return false
+	}
+	if _, room := m.cfg.Load(); room >= m.cfg.Floor {
+		return true
+	}
+	return !slices.ContainsFunc(m.Nodes(), func(n Node) bool {
+		return n.ID != m.Self() && n.takesNew(false) && n.Room >= m.cfg.Floor
+	})
 }
 
 // placeRetry is when to try again while no node takes new stacks.

@@ -81,9 +81,8 @@ type Membership struct {
 	contact  time.Time            // when it was last in contact with a manager
 	speaks   time.Time            // when Swarm last answered this manager
 	met      map[string]time.Time // contacts with other nodes that a manager has not written yet
-	empty    []string             // of this node, see SetEmpty
-	emptyAt  time.Time
-	said     []string // stacks that the row of this node may name as empty
+	empty    map[string]time.Time // of this node, see SetEmpty
+	said     []string             // stacks that the row of this node may name as empty
 	skewed   bool
 	had      bool // the lease, as the watchers know it
 	isolated bool // as the watchers know it
@@ -168,22 +167,25 @@ func (m *Membership) renew(ctx context.Context) {
 // is to count.
 const emptyLife = 10 * time.Second
 
-// SetEmpty says which stacks of this node were seen without data just now. Others may take
+// SetEmpty says which stacks of this node were last seen without data, and when. Others may take
 // them if this node is lost soon.
-func (m *Membership) SetEmpty(stacks []string) {
+func (m *Membership) SetEmpty(seen map[string]time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.empty, m.emptyAt = stacks, time.Now()
+	m.empty = seen
 }
 
-// seenEmpty returns what SetEmpty said, unless that was too long ago.
-func (m *Membership) seenEmpty() []string {
+// seenEmpty returns what SetEmpty said, without what was seen too long ago.
+func (m *Membership) seenEmpty() (stacks []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if time.Since(m.emptyAt)+m.cfg.Lease > emptyLife {
-		return nil
+	for id, at := range m.empty {
+		if time.Since(at)+m.cfg.Lease <= emptyLife {
+			stacks = append(stacks, id)
+		}
 	}
-	return m.empty
+	slices.Sort(stacks)
+	return stacks
 }
 
 // sayEmpty is like seenEmpty, and notes that the row may name these stacks from now on.

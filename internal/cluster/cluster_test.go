@@ -157,6 +157,31 @@ func TestMayTakeOver_WaitsWhileAManagerWasInContact(t *testing.T) {
 	})
 }
 
+// One of several managers may be cut off and not know it yet.
+func TestMayTakeOver_WaitsLongerWithSeveralManagers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, says := newRows(), &swarm{}
+		managers := []store.Word{word("n1", "ready"), word("n2", "ready"), word("n3", "down")}
+		managers[0].Manager, managers[1].Manager = true, true
+		says.say(managers...)
+		m := join(t, r, "n1", says)
+		join(t, r, "n2", nil)
+		join(t, r, "n3", nil)
+		time.Sleep(2 * grace)
+		m.Contact("n3", false, time.Now())
+		r.cut("n3", true)
+		time.Sleep(grace + 2*lease)
+		wantState(t, m, "n3", cluster.Lost)
+		if m.MayTakeOver("n3") {
+			t.Error("it may be taken while a manager that is cut off as well may have been in contact with it")
+		}
+		time.Sleep(20 * time.Second)
+		if !m.MayTakeOver("n3") {
+			t.Error("it may not be taken later")
+		}
+	})
+}
+
 func TestMayTakeOver_AnOperatorsWordStandsForSwarms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRows()
@@ -220,13 +245,41 @@ func TestIsolated_OnlyWithoutLeaseAndManager(t *testing.T) {
 	})
 }
 
+// seenNow are stacks that were seen without data just now.
+func seenNow(stacks ...string) map[string]time.Time {
+	seen := map[string]time.Time{}
+	for _, id := range stacks {
+		seen[id] = time.Now()
+	}
+	return seen
+}
+
+// A lease says of no stack that it has no data if that was seen more than 10 s before its end.
+func TestSetEmpty_CountsFromWhenEachStackWasSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRows()
+		m := join(t, r, "n1", nil)
+		seen := seenNow("lately")
+		seen["long ago"] = time.Now().Add(-time.Second) // 9 s before the end of the next lease
+		m.SetEmpty(seen)
+		time.Sleep(lease/3 + time.Second/2)
+		if got := r.empty("n1"); !slices.Equal(got, []string{"lately", "long ago"}) {
+			t.Errorf("the row says %q", got)
+		}
+		time.Sleep(lease/3 + time.Second)
+		if got := r.empty("n1"); slices.Contains(got, "long ago") {
+			t.Errorf("the row says %q", got)
+		}
+	})
+}
+
 // What others may have read stays so for a node that is cut off, whatever it sees meanwhile.
 func TestSaidEmpty_IsWhatTheRowMaySay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRows()
 		m := join(t, r, "n1", nil)
 		say := func(stacks ...string) {
-			m.SetEmpty(stacks)
+			m.SetEmpty(seenNow(stacks...))
 			time.Sleep(lease / 2)
 		}
 		say("a", "b")
@@ -274,13 +327,13 @@ func TestNote_ComesBeforeTheRowSaysWhatIsEmpty(t *testing.T) {
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		go m.Run(ctx)
-		m.SetEmpty([]string{"a"})
+		m.SetEmpty(seenNow("a"))
 		full.Store(true)
 		time.Sleep(lease/3 + time.Second)
 		if said := r.empty("n1"); len(said) > 0 {
 			t.Errorf("the row says %q although that was not kept", said)
 		}
-		m.SetEmpty([]string{"a"})
+		m.SetEmpty(seenNow("a"))
 		full.Store(false)
 		time.Sleep(lease / 3)
 		stop()

@@ -106,7 +106,7 @@ func wordOf(row store.Node) store.Word {
 // that has begun goes on, and it does not begin to take new stacks.
 func (n Node) after(old Node) Node {
 	if n.Availability == "" {
-		n.drains, n.closed = old.drains, old.closed
+		n.drains, n.closed, n.Manager = old.drains, old.closed, old.Manager
 	}
 	n.Draining = n.Draining || n.drains
 	return n

@@ -33,12 +33,31 @@ func TestPlace_NotHereWhileSwarmSaysNothingAfterItClosedTheNode(t *testing.T) {
 	}
 }
 
-func TestPlace_ChoosesTheNodeWithTheLeastToDo(t *testing.T) {
-	ready := func(do func(*store.Node)) store.Node {
+// joinPair joins n1, beside n2, both ready but for what the functions change; nil changes
+// nothing. A node needs a room of 1 GiB.
+func joinPair(t *testing.T, self, other func(*store.Node)) *cluster.Membership {
+	t.Helper()
+	r := newRows()
+	for id, do := range map[string]func(*store.Node){"n1": self, "n2": other} {
 		n := store.Node{LeaseUntil: time.Now().Add(time.Hour), Word: word("", "ready"), WordAt: time.Now(), Load: store.Load{Room: 10 << 30}}
-		do(&n)
-		return n
+		if do != nil {
+			do(&n)
+		}
+		n.ID, n.Holder = id, "a"
+		r.nodes[id] = n
 	}
+	cfg := config(r, "n1", nil)
+	cfg.Floor = 1 << 30
+	load := r.nodes["n1"].Load
+	cfg.Self.Load, cfg.Load = load, func() (int, int64) { return load.Builds, load.Room }
+	m, err := cluster.Join(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func TestPlace_ChoosesTheNodeWithTheLeastToDo(t *testing.T) {
 	for name, tt := range map[string]struct {
 		self, other func(*store.Node)
 		without     []string
@@ -62,26 +81,35 @@ func TestPlace_ChoosesTheNodeWithTheLeastToDo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRows()
-				for id, do := range map[string]func(*store.Node){"n1": tt.self, "n2": tt.other} {
-					if do == nil {
-						do = func(*store.Node) {}
-					}
-					r.nodes[id] = ready(do)
-					r.change(id, func(n *store.Node) { n.ID, n.Holder = id, "a" })
-				}
-				cfg := config(r, "n1", nil)
-				cfg.Floor = 1 << 30
-				load := r.nodes["n1"].Load
-				cfg.Self.Load, cfg.Load = load, func() (int, int64) { return load.Builds, load.Room }
-				m, err := cluster.Join(t.Context(), cfg)
-				if err != nil {
-					t.Fatal(err)
-				}
+				m := joinPair(t, tt.self, tt.other)
 				got, err := m.Place(t.Context(), tt.without)
 				failure, _ := errors.AsType[*stack.Error](err)
 				if got != tt.want || (err != nil) != (tt.want == "") || err != nil && (failure == nil || failure.Kind != stack.Unavailable || failure.RetryAfter == 0) {
 					t.Errorf("placed on %q, %v, want %q", got, err, tt.want)
+				}
+			})
+		})
+	}
+}
+
+func TestTakesLost_LikeNewStacks(t *testing.T) {
+	for name, tt := range map[string]struct {
+		self, other func(*store.Node)
+		want        bool
+	}{
+		"as it is":            {want: true},
+		"in pause":            {self: func(n *store.Node) { n.Word.Availability = "pause" }},
+		"while it is drained": {self: func(n *store.Node) { n.Draining = true }},
+		"with the label":      {self: func(n *store.Node) { n.Word.Labels = map[string]string{"berth.place": "no"} }},
+		"without room":        {self: func(n *store.Node) { n.Load.Room = 1<<30 - 1 }},
+		"if none has room":    {self: func(n *store.Node) { n.Load.Room = 0 }, other: func(n *store.Node) { n.Load.Room = 0 }, want: true},
+		"if others take none": {self: func(n *store.Node) { n.Load.Room = 0 }, other: func(n *store.Node) { n.Word.Availability = "pause" }, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := joinPair(t, tt.self, tt.other)
+				if got := m.TakesLost(); got != tt.want {
+					t.Errorf("it takes some: %t", got)
 				}
 			})
 		})

@@ -45,8 +45,10 @@ type Config struct {
 	Usage    func() map[string]map[string]usage.Use // by stack and service
 	Builds   func() (running, waiting int)
 	BackUp   func(context.Context, Backup, io.Writer) error
-	NodeName func(id string) string // of a node of the cluster; nil on one machine
-	Log      *slog.Logger
+	// Node says what is known of a node of the cluster: ready, away or lost. It is nil on one
+	// machine.
+	Node func(id string) (name, state string)
+	Log  *slog.Logger
 }
 
 // Server answers the commands of operators.
@@ -272,23 +274,24 @@ func (s *Server) showStack(ctx context.Context, a stackID) (Stack, error) {
 	return whole, err
 }
 
-// nodeName returns the name of the node that owns a stack; "" on one machine.
-func (s *Server) nodeName(st *stack.Stack) string {
-	if s.cfg.NodeName == nil {
-		return ""
+// nodeOf returns the name and the state of the node that owns a stack; "" on one machine.
+func (s *Server) nodeOf(st *stack.Stack) (name, state string) {
+	if s.cfg.Node == nil {
+		return "", ""
 	}
-	return s.cfg.NodeName(st.Node)
+	return s.cfg.Node(st.Node)
 }
 
 // left returns the data of a stack that is on nodes that do not own it.
 func (s *Server) left(ctx context.Context, id string) ([]Left, error) {
 	all := []Left{}
-	if s.cfg.NodeName == nil {
+	if s.cfg.Node == nil {
 		return all, nil
 	}
 	remains, err := s.cfg.Store.DataLeft(ctx, id)
 	for _, r := range remains {
-		all = append(all, Left{r.StackID, r.Node, s.cfg.NodeName(r.Node), r.Volumes})
+		name, _ := s.cfg.Node(r.Node)
+		all = append(all, Left{r.StackID, r.Node, name, r.Volumes})
 	}
 	return all, err
 }
@@ -306,11 +309,11 @@ func (s *Server) emails(ctx context.Context) (map[string]string, error) {
 // view returns a stack as an operator sees it.
 func (s *Server) view(st *stack.Stack, emails map[string]string, used map[string]usage.Use) Stack {
 	v := Stack{
-		NodeName: s.nodeName(st),
-		ID:       st.ID, Name: st.Name, Status: string(st.Status), CreatedAt: st.CreatedAt, Deploying: st.Deploying != 0,
+		ID: st.ID, Name: st.Name, Status: string(st.Status), CreatedAt: st.CreatedAt, Deploying: st.Deploying != 0,
 		Restoring: st.Restoring() || st.Status == stack.Live && s.cfg.Host.Down(st.ID),
 		Failure:   cmp.Or(st.Error, st.DeployError), Node: st.Node, Epoch: st.Epoch,
 	}
+	v.NodeName, v.NodeState = s.nodeOf(st)
 	if st.Owner != "" {
 		owner := cmp.Or(emails[st.Owner], st.Owner)
 		v.Owner = &owner
@@ -386,8 +389,9 @@ func (s *Server) disableAccount(ctx context.Context, a disabling) (Stopped, erro
 		case err == nil:
 			stopped.Stacks = append(stopped.Stacks, st.ID)
 		case errors.Is(err, store.ErrNotOwner):
+			name, _ := s.nodeOf(st)
 			errs = append(errs, fmt.Errorf("the account is disabled, but its stack %s is on node %s; run this there: berthd stacks stop %s --reason %s",
-				st.ID, s.nodeName(st), st.ID, shellQuote(reason)))
+				st.ID, name, st.ID, shellQuote(reason)))
 		default:
 			errs = append(errs, fmt.Errorf("the account is disabled, but its stack %s was not stopped: %w", st.ID, err))
 		}

@@ -69,7 +69,7 @@ func newWorld(t *testing.T) *world {
 		Usage:    func() map[string]map[string]usage.Use { return w.used },
 		Builds:   func() (running, waiting int) { return 1, 2 },
 		BackUp:   func(ctx context.Context, b Backup, to io.Writer) error { return w.backUp(ctx, b, to) },
-		NodeName: func(string) string { return "two" },
+		Node:     func(string) (name, state string) { return "two", "away" },
 	})
 	l, err := Listen(w.dir)
 	require.NoError(t, err)
@@ -146,6 +146,7 @@ func TestStacks_AreShownWithWhatTheyUse(t *testing.T) {
 			require.Nil(t, s.Memory)
 		}
 		require.Equal(t, "building", s.Status)
+		require.Equal(t, []string{"two", "away"}, []string{s.NodeName, s.NodeState})
 	}
 	one, err := w.client.Stack(t.Context(), mine.ID)
 	require.NoError(t, err)

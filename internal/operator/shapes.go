@@ -20,11 +20,16 @@ type Stack struct {
 	Failure   string     `json:"error,omitempty"`  // why it failed, or why its latest deploy did
 	Node      string     `json:"node,omitempty"`   // id of the owner, in a cluster
 	NodeName  string     `json:"node_name,omitempty"`
+	NodeState string     `json:"node_state,omitempty"` // NodeReady, away or lost
 	Epoch     int64      `json:"epoch"`
 
 	Services []Service `json:"services,omitzero"`  // nil where all stacks are listed
 	Left     []Left    `json:"data_left,omitzero"` // nil where all stacks are listed
 }
+
+// NodeReady is the state of a node that has its lease. In any other state its stacks may not be
+// served.
+const NodeReady = "ready"
 
 // Service is a service of a stack as an operator sees it.
 type Service struct {

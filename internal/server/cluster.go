@@ -11,7 +11,6 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/cluster"
@@ -190,7 +189,7 @@ func (s *Server) joinCluster(ctx context.Context, swarm docker.SwarmInfo) error 
 		Load:   s.load,
 		Floor:  s.cfg.DiskFloor,
 		Failed: s.metrics.LeaseFailure,
-		Note:   func(empty []string, renewed time.Time) error { return noteTakeable(s.dir(), empty, renewed) },
+		Note:   s.noteTakeable,
 		Ousted: s.oust,
 		Log:    s.log,
 	})
@@ -206,9 +205,13 @@ func (s *Server) oust(why error) {
 }
 
 // load returns how many builds run or wait here, and the free bytes of the fullest disk; 0
-// if they cannot be told.
+// if they cannot be told, and less than any other node has once this one is about to stop, since
+// that would cut off the builds of new stacks.
 func (s *Server) load() (builds int, room int64) {
 	running, waiting := s.builder.Queue()
+	if s.leaving.Load() {
+		return running + waiting, -1
+	}
 	room = disk.Endless
 	for _, dir := range []string{s.engineInfo.RootDir, s.cfg.DataDir} {
 		free, err := disk.Free(dir)

@@ -165,6 +165,20 @@ func TestLoad_NamesABadValueInOneLine(t *testing.T) {
 	}
 }
 
+func TestLoad_TakesOnOrOffForTheFastLane(t *testing.T) {
+	for value, want := range map[string]bool{"": true, "on": true, "off": false} {
+		if c := load(t, map[string]string{"BERTH_FAST_LANE": value}); c.FastLane != want {
+			t.Errorf("%q: %v", value, c.FastLane)
+		}
+	}
+	for _, value := range []string{"true", "1", "OFF", "of", "off,on"} {
+		_, err := server.Load(from(nil), from(map[string]string{"BERTH_FAST_LANE": value}))
+		if want := `BERTH_FAST_LANE="` + value + `": write on or off`; err == nil || err.Error() != want {
+			t.Errorf("%q: error %v, want %s", value, err, want)
+		}
+	}
+}
+
 func TestLoad_SaysThatADurationMustBeAboveZero(t *testing.T) {
 	for name, value := range map[string]string{"BERTH_SUPERVISE_EVERY": "0s", "BERTH_WAIT": "0", "BERTH_DRAIN": "-5s", "BERTH_WEBHOOK_RETRIES": "1s,0s"} {
 		_, err := server.Load(from(nil), from(map[string]string{name: value}))

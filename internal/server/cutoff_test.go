@@ -50,21 +50,29 @@ func TestCutOff_StopsWhatOthersMayTakeWithoutTheDatabase(t *testing.T) {
 			require.NoError(t, err)
 		}
 		dir := datadir.Dir(t.TempDir())
-		require.NoError(t, noteTakeable(dir, []string{"stk_000000000002"}, time.Now().Add(-grace/2)))
-		stacks, renewed, err := readTakeable(dir)
+		want := takeable{time.Now().Add(-grace / 2).UTC().Round(0), []string{"stk_000000000002"}, map[string]string{"id1": "192.0.2.1:7900", "id2": "[2001:db8::1]:7900"}}
+		require.NoError(t, want.note(dir))
+		noted, err := readTakeable(dir)
 		require.NoError(t, err)
+		require.Equal(t, want, noted)
 		var manager atomic.Bool
 		c := &cutOff{
-			driver: driver, grace: grace, within: within, last: renewed, log: slog.New(slog.DiscardHandler),
-			manager: func(context.Context) bool { return manager.Load() },
-			takes:   func(stack string) bool { return slices.Contains(stacks, stack) },
+			driver: driver, grace: grace, within: within, last: noted.renewed, log: slog.New(slog.DiscardHandler),
+			manager: func(ctx context.Context) bool {
+				if !manager.Load() {
+					<-ctx.Done() // who is cut off gets no answer
+					return false
+				}
+				return true
+			},
+			takes: func(stack string) bool { return slices.Contains(noted.stacks, stack) },
 		}
 		ended := make(chan struct{})
 		go func() {
 			c.watch(t.Context())
 			close(ended)
 		}()
-		time.Sleep(grace/2 - time.Second)
+		time.Sleep(grace/2 - 2*(databaseRetry+contactAnswer))
 		manager.Store(true)
 		time.Sleep(grace)
 		manager.Store(false)

@@ -27,6 +27,9 @@ func (s *Server) isNewNode() bool { return s.cfg.InCluster() && !exists(s.dir().
 // node goes on without.
 func (s *Server) checkRegistry(ctx context.Context) {
 	if s.registry == nil {
+		if s.cfg.InCluster() {
+			s.log.Warn("without a registry no stack can move or be taken over, and every node builds its own base images; set BERTH_REGISTRY on all nodes")
+		}
 		return
 	}
 	if s.cfg.Registry.Exposed() {

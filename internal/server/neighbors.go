@@ -9,6 +9,7 @@ import (
 	"github.com/berth-host/berth/internal/cluster"
 	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/peer"
+	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/supervisor"
 )
 
@@ -50,6 +51,17 @@ func (s *Server) nodeName() func(id string) string {
 		return nil
 	}
 	return s.cluster.Name
+}
+
+// nodeByID returns what tells the name and the state of a node; nil on one machine.
+func (s *Server) nodeByID() func(id string) (name, state string) {
+	if s.cluster == nil {
+		return nil
+	}
+	return func(id string) (name, state string) {
+		_, is := s.cluster.Address(id)
+		return s.cluster.Name(id), string(is)
+	}
 }
 
 // openPeers makes this server answer the other nodes, and ask them.
@@ -103,6 +115,7 @@ func (s *Server) withOthers(cfg supervisor.Config) supervisor.Config {
 	cfg.Node = s.node()
 	cfg.Peers = targets{s.others.pool}
 	cfg.Hold = s.routes.Hold
+	cfg.Closed = s.closed
 	cfg.Elsewhere = s.others.table.Elsewhere
 	cfg.Lost = s.lost
 	cfg.SnapshotEvery, cfg.RestoreLost = s.cfg.SnapshotEvery, s.cfg.NodeLost == lostRestore
@@ -110,6 +123,25 @@ func (s *Server) withOthers(cfg supervisor.Config) supervisor.Config {
 		cfg.Registry, cfg.Archive = s.depot, s.depot
 	}
 	return cfg
+}
+
+// closedFor is how long other nodes may take to notice that this one takes no new stacks.
+const closedFor = 5 * time.Second
+
+// closed returns why this node takes no new stacks although another node has sent one: it has
+// not noticed yet. The build of a node that stops would be cut off.
+func (s *Server) closed() error {
+	why := "is about to restart"
+	switch {
+	case s.draining():
+		why = "is being drained"
+	case !s.leaving.Load():
+		return nil
+	}
+	return &stack.Error{
+		Kind: stack.Unavailable, RetryAfter: closedFor,
+		Detail: "the node that was chosen for the stack " + why + ", so nothing was created; send the request again, and another one takes it",
+	}
 }
 
 // lost reports whether a node is lost; never on one machine.
@@ -242,6 +274,9 @@ func (s *Server) atChanges(ctx context.Context, do func()) {
 
 // takeOverLost takes the stacks of lost nodes that this one may take.
 func (s *Server) takeOverLost(ctx context.Context) {
+	if !s.cluster.TakesLost() {
+		return
+	}
 	for _, n := range s.cluster.Nodes() {
 		if !s.cluster.MayTakeOver(n.ID) {
 			continue

@@ -108,6 +108,10 @@ func (n Nodes) find(ctx context.Context, asked string) (NodeView, error) {
 // drainLook is how often Drain looks how many stacks are left.
 const drainLook = time.Second
 
+// drainSettle is how long a node must have no stacks: until then another node may not know that
+// it takes no new ones, and so may the node itself.
+const drainSettle = 4 * time.Second
+
 // Drain makes a node move its stacks to others, and returns when it has none, or an error when
 // it is lost or activated before. If ctx ends first the node goes on.
 func (n Nodes) Drain(ctx context.Context, asked string) error {
@@ -124,12 +128,21 @@ func (n Nodes) Drain(ctx context.Context, asked string) error {
 	if err := n.store.DrainNode(ctx, node.ID, true); err != nil {
 		return err
 	}
+	empty := time.Time{} // since when it has none
 	for left := node.Stacks; ; {
 		now, err := n.find(ctx, node.ID)
+		if err == nil && now.Stacks > 0 {
+			empty = time.Time{}
+		}
 		switch {
 		case err != nil: // the next look may work
 		case now.Stacks == 0:
-			return nil
+			if empty.IsZero() {
+				empty = time.Now()
+			}
+			if time.Since(empty) >= drainSettle {
+				return nil
+			}
 		case now.State == string(cluster.Lost):
 			return fmt.Errorf("node %s is lost by now, and has %d stacks left that need it back; start its berthd, which goes on moving them", node.Name, now.Stacks)
 		case now.Availability != "drain":

@@ -36,7 +36,7 @@ func (s *Server) openOperator(ctx context.Context) (err error) {
 		Usage:    s.usage.Now,
 		Builds:   s.builder.Queue,
 		BackUp:   s.backUp,
-		NodeName: s.nodeName(),
+		Node:     s.nodeByID(),
 		Log:      s.log,
 	})
 	following, end := context.WithCancel(context.Background())

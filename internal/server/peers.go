@@ -23,6 +23,9 @@ import (
 // before it stops listening, so that a balancer sends it no more requests.
 const leaveTime = 5 * time.Second
 
+// peerSilence is how long another node may answer no ping before what it was asked is broken off.
+const peerSilence = 30 * time.Second
+
 // others is what a server has for the other nodes of its cluster.
 type others struct {
 	nodes peer.Nodes
@@ -46,7 +49,7 @@ type others struct {
 func (s *Server) openOthers(ctx context.Context, o *others, listen string) (err error) {
 	o.calls = peer.NewCalls()
 	o.calls.AnswerPing(o.nodes, version(), o.contact)
-	o.pool = peer.NewPool(peer.PoolConfig{Nodes: o.nodes, Certificates: o.certs, Protocol: peer.Protocol, Log: s.log})
+	o.pool = peer.NewPool(peer.PoolConfig{Nodes: o.nodes, Certificates: o.certs, Protocol: peer.Protocol, Silence: peerSilence, Log: s.log})
 	o.table = peer.NewTable(peer.TableConfig{
 		Rows:   s.store,
 		Routes: s.routes,
@@ -85,12 +88,13 @@ func (s *Server) forwarder(here http.Handler) http.Handler {
 		return here
 	}
 	return peer.NewForwarder(peer.ForwarderConfig{
-		Here:   here,
-		Owners: s.others.table,
-		Nodes:  s.others.nodes,
-		Peer:   s.others.pool.Peer,
-		Place:  s.others.place,
-		Log:    s.log,
+		Here:      here,
+		Owners:    s.others.table,
+		Nodes:     s.others.nodes,
+		Peer:      s.others.pool.Peer,
+		Place:     s.others.place,
+		AwaitMove: s.supervisor.AwaitMove,
+		Log:       s.log,
 	})
 }
 
@@ -116,8 +120,8 @@ func (s *Server) toolsDial(toAPI http.Handler) func() (net.Conn, error) {
 func (s *Server) edgeForOthers(cfg edge.Config) {
 	cfg.Peers = peer.NewGate(s.others.nodes, peer.Protocol, s.others.calls)
 	cfg.TLS = peer.ServerTLS(s.others.certs, peer.Protocol)
-	cfg.Arrived, cfg.Banned = nil, nil // the node that was asked has counted it, and refused it
-	cfg.Conns = nil                    // nodes are not clients
+	cfg.Arrived, cfg.Banned = nil, nil  // the node that was asked has counted it, and refused it
+	cfg.Conns, cfg.Connected = nil, nil // nodes are not clients
 	s.others.edge = edge.NewServer(cfg)
 	s.routes.Refresh = s.others.table.RereadHost
 	s.routes.MayServe = s.cluster.MayServe

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/berth-host/berth/images"
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/stackid"
 )
@@ -38,7 +39,7 @@ func (s *Server) probeShut(ctx context.Context) error {
 		defer cancel()
 		image, err := s.builder.EnsureDebian(ctx, io.Discard)
 		if err != nil {
-			return fmt.Errorf("make the image of the probe: %w", err)
+			return fmt.Errorf("the check of the firewall's rules needs the image %s, which could neither be pulled nor made of Debian's packages; give the engine the image (docker save, docker load), or a way to either: %w", images.Debian, err)
 		}
 		return probe(ctx, s.driver, image, shut)
 	})

@@ -53,6 +53,7 @@ func (s *Server) openRelayed(cfg edge.Config) error {
 		return fmt.Errorf("listen for the process before this one: %w", err)
 	}
 	cfg.Peers, cfg.TLS = peer.Predecessor{}, nil
+	cfg.Connected = nil // that process has counted them
 	s.relayed = &relayed{
 		listener: newKeyed(l, rand.Text()),
 		edge:     edge.NewServer(cfg),

@@ -179,11 +179,6 @@ func (s *Server) open(ctx context.Context) error {
 	if err := s.openWebhooks(ctx); err != nil {
 		return err
 	}
-	if err := s.awaitDatabase(ctx, s.supervisor.Start); err != nil {
-		return err
-	}
-	close(started)
-	s.startDepot()
 	s.openUsage()
 	s.openAccounts(key)
 	if err := s.openDomains(ctx, key); err != nil {
@@ -203,7 +198,17 @@ func (s *Server) open(ctx context.Context) error {
 		Limit: s.cfg.ConnsPerClient, Trusted: s.cfg.TrustedProxies, Network: stack.NetworkOf, Observe: s.metrics.OverLimit,
 	})
 	s.openPlain()
-	return s.openEdge(key)
+	if err := s.openEdge(key); err != nil {
+		return err
+	}
+	// Last, since from now on there is other work to do besides.
+	if err := s.awaitDatabase(ctx, s.supervisor.Start); err != nil {
+		return err
+	}
+	close(started)
+	s.startDepot()
+	s.usage.Start()
+	return nil
 }
 
 // check checks the configuration, including the files and the engine that it names, and

@@ -12,7 +12,7 @@ import (
 	"github.com/berth-host/berth/internal/usage"
 )
 
-// openUsage begins to record what stacks use.
+// openUsage creates what records what stacks use, without starting it.
 func (s *Server) openUsage() {
 	s.usage = usage.New(usage.Config{
 		Path:      s.dir().Metrics(),
@@ -28,7 +28,6 @@ func (s *Server) openUsage() {
 		Ceilings: usage.Ceilings{Cores: s.cfg.ServiceCPUs, Memory: s.cfg.ServiceMemory},
 		Log:      s.log,
 	})
-	s.usage.Start()
 	s.answerLately()
 }
 

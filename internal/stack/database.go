@@ -191,9 +191,20 @@ func (s *Stack) makePassword(database *Spec) {
 	s.Secrets[databaseSecret(database)] = makeSecret()
 }
 
+// dropPasswords drops the passwords of databases that have not taken the place of a program:
+// their deploy failed, and what is in the data folder is the program's.
+func (s *Stack) dropPasswords() {
+	maps.DeleteFunc(s.Secrets, func(name, _ string) bool {
+		return slices.ContainsFunc(s.Generation.Services, func(svc Service) bool { return svc.Spec.usesDatabases() && isDatabaseSecret(name, svc.Spec.Name) })
+	})
+}
+
 // DatabaseOf returns the runtime and version of the database that made the data of a
 // service, as in postgres@17; "" if none did.
 func (s *Stack) DatabaseOf(service string) string {
+	if svc := s.Service(service); svc != nil && svc.Spec.usesDatabases() {
+		return "" // a deploy that would change that is under way, or has failed
+	}
 	for name := range s.Secrets {
 		if isDatabaseSecret(name, service) {
 			return strings.TrimPrefix(name, secretName(service, ""))

@@ -76,6 +76,32 @@ func TestMakeSecrets_KeepsPasswordsUntilTheDatabaseIsAnother(t *testing.T) {
 	assert.Equal(t, before["old/postgres@17"], st.Secrets["old/postgres@17"])
 }
 
+func TestDatabaseOf_IsNoneOfADeployThatFailed(t *testing.T) {
+	program := Spec{Name: "db", Runtime: Runtime{"node", "22"}, Env: map[string]Env{"KEY": {Generate: true}}}
+	st := New("shop", []Spec{program}, Now())
+	st.MakeSecrets(st.Generation.Services)
+	before := maps.Clone(st.Secrets)
+	database := Services([]Spec{{Name: "db", Runtime: Runtime{"postgres", "17"}}})
+	st.MakeSecrets(database)
+	assert.NotEqual(t, before, st.Secrets)
+	assert.Empty(t, st.DatabaseOf("db"))
+
+	_, err := st.DeployFailed("its build failed", Now())
+	require.NoError(t, err)
+	_, err = st.Deploy(Services([]Spec{program}), Now())
+	require.NoError(t, err)
+	assert.Equal(t, before, st.Secrets)
+}
+
+func TestDeployed_DropsTheLayerOfAProgramThatIsADatabaseNow(t *testing.T) {
+	st := New("shop", []Spec{{Name: "db", Runtime: Runtime{"node", "22"}}, {Name: "web", Runtime: Runtime{"node", "22"}}}, Now())
+	st.Layers = map[string]Layer{"db": {Image: "of db"}, "web": {Image: "of web"}}
+	next := Generation{Services: Services([]Spec{{Name: "db", Runtime: Runtime{"postgres", "17"}}, {Name: "web", Runtime: Runtime{"node", "22"}}})}
+	_, err := st.Deployed(next, URLs{Base: &url.URL{}}, Now())
+	require.NoError(t, err)
+	assert.Equal(t, map[string]Layer{"web": {Image: "of web"}}, st.Layers)
+}
+
 func TestConfigure_HasNoVariablesForADatabase(t *testing.T) {
 	st, _ := withDatabases()
 	value := "x"

@@ -119,10 +119,11 @@ func (s *Stack) KeepsListing(digest string) bool {
 	return false
 }
 
-// dropLayers drops the layers of services that the generation does not have.
+// dropLayers drops the layers of services that the generation does not have, or that are
+// databases by now.
 func (s *Stack) dropLayers() {
 	for service := range s.Layers {
-		if s.Service(service) == nil {
+		if svc := s.Service(service); svc == nil || svc.Spec.Database() != nil {
 			s.Keep(service, Layer{})
 		}
 	}

@@ -241,6 +241,7 @@ func (s *Stack) takeOver(services []Service) {
 // beginDeploy begins an attempt to deploy services as a generation.
 func (s *Stack) beginDeploy(generation int, services []Service, now time.Time) Event {
 	s.beginAttempt(generation, now)
+	s.dropPasswords()
 	s.DeployError = ""
 	s.Attempted = nil
 	for i := range services {

@@ -88,7 +88,7 @@ func (s *Store) HasDomain(ctx context.Context, host string) (bool, error) {
 }
 
 // AddDomain adds a domain to a claimed stack, or gives one that the stack has already to
-// another of its services, and returns it. Too many domains of the stack or of its account
+// another of its services and has it checked unless it is active, and returns it. Too many domains of the stack or of its account
 // are a Conflict.
 func (s *Store) AddDomain(ctx context.Context, d stack.Domain) (after stack.Domain, added bool, err error) {
 	err = s.transact(ctx, func(tx *sql.Tx) error {
@@ -108,6 +108,10 @@ func (s *Store) AddDomain(ctx context.Context, d stack.Domain) (after stack.Doma
 		after = *before
 		if after.Service != d.Service {
 			after.Service, after.Primary = d.Service, false
+		}
+		if after.Status != stack.DomainActive {
+			after.Asked(d.WatchedSince)
+			after.NextCheck = d.NextCheck
 		}
 		return s.saveDomain(ctx, tx, *before, after)
 	})

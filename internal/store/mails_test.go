@@ -1,7 +1,9 @@
 package store_test
 
 import (
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -136,6 +138,45 @@ func (on suite) TestTakeMail_KeepsItFromOthersAndGivesUpAfterAnHour(t *testing.T
 	age(t, db, store.MailLife)
 	if again := nextMail(t, s); again != (store.Mail{}) {
 		t.Errorf("after an hour there is still %+v", again)
+	}
+}
+
+// Two servers of a cluster send at the same time.
+func (on suite) TestTakeMail_GivesEachToOneOfTwoStores(t *testing.T) {
+	s, db := on.open(t)
+	const mails = 30
+	for i := range mails {
+		if err := s.AskMail(t.Context(), store.Mail{Kind: store.MailReset, Address: fmt.Sprintf("ana%d@example.com", i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var mu sync.Mutex
+	taken := map[string]int{}
+	var senders sync.WaitGroup
+	for _, one := range []*store.Store{s, db.open(t)} {
+		senders.Go(func() {
+			for {
+				m, ok, err := one.TakeMail(t.Context(), time.Minute)
+				if err != nil || !ok {
+					if err != nil {
+						t.Error(err)
+					}
+					return
+				}
+				mu.Lock()
+				taken[m.Address]++
+				mu.Unlock()
+			}
+		})
+	}
+	senders.Wait()
+	if len(taken) != mails {
+		t.Errorf("%d of %d are taken", len(taken), mails)
+	}
+	for address, n := range taken {
+		if n != 1 {
+			t.Errorf("that to %s is taken %d times", address, n)
+		}
 	}
 }
 

@@ -82,6 +82,23 @@ func moveTo(t testing.TB, s *store.Store, k *stack.Stack, node string, options .
 	return moved
 }
 
+func (on suite) TestAddCommand_OfTheOwnerAlone(t *testing.T) {
+	s, _ := on.open(t)
+	k := createOn(t, s, "a")
+	c := stack.Command{ID: "cmd_1", StackID: k.ID, Service: "web", Line: "true", StartedAt: stack.Now()}
+	for _, by := range []store.Option{store.ByOwner("b", k.Epoch), store.ByOwner("a", k.Epoch+1)} {
+		if err := s.AddCommand(t.Context(), c, by); !errors.Is(err, store.ErrNotOwner) {
+			t.Errorf("another owner's is taken: %v", err)
+		}
+	}
+	if err := s.AddCommand(t.Context(), c, store.ByOwner("a", k.Epoch)); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := s.Commands(t.Context(), k.ID, 10); err != nil || len(all) != 1 {
+		t.Errorf("there are %v, %v", all, err)
+	}
+}
+
 func (on suite) TestEndCommands_EndsThoseOfANodeAlone(t *testing.T) {
 	s, _ := on.open(t)
 	mine, other := createOn(t, s, "a"), createOn(t, s, "b")

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"crypto/x509"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
@@ -165,6 +166,9 @@ func (p *postgres) migrate(ctx context.Context, log *slog.Logger) error {
 	db := stdlib.OpenDB(*p.config)
 	defer db.Close()
 	conn, err := db.Conn(ctx)
+	if errors.As(err, new(x509.UnknownAuthorityError)) {
+		err = fmt.Errorf("%w; if that is an authority of your own, name its certificate with sslrootcert in the address", err)
+	}
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net"
 	"net/url"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
 )
 
 // wire is the network between a store and its server, which can break at a COMMIT.
@@ -140,5 +142,65 @@ func TestStore_SaysThatItDoesNotKnowTheOutcomeOfACommit(t *testing.T) {
 	w.down.Store(false)
 	if got := get(t, s, k.ID); got.Name != "changed" {
 		t.Errorf("read %+v", got)
+	}
+}
+
+// A change whose outcome is not known is not made again if it took effect.
+func TestStore_MakesAChangeOnceWhateverWasAnswered(t *testing.T) {
+	for name, answered := range map[string]bool{"committed": true, "never asked for": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := newPostgres(t).(postgres)
+			w := newWire(t, db, answered)
+			s, other := w.address.open(t), db.open(t)
+			k := create(t, s)
+			w.cut.Store(true)
+			var tries store.Tries
+			made := 0
+			change := func() (*stack.Stack, error) {
+				return s.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) {
+					made++
+					w.down.Store(made == 1)
+					k.Name += "changed"
+					return []stack.Event{{Type: stack.EventLive}}, nil
+				}, store.OneOf(&tries))
+			}
+			for range 2 { // the second cannot ask either
+				if _, err := change(); !errors.Is(err, store.ErrInDoubt) {
+					t.Fatalf("%v", err)
+				}
+			}
+			if made != 1 {
+				t.Fatalf("it was made %d times", made)
+			}
+			if _, err := other.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) {
+				k.Error = "another's"
+				return nil, nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			w.down.Store(false)
+			got, err := change()
+			if err != nil || got.Error != "another's" || !strings.HasSuffix(got.Name, "changed") || strings.Count(got.Name, "changed") != 1 {
+				t.Errorf("%+v, %v", got, err)
+			}
+			if again := made - 1; again != map[bool]int{true: 0, false: 1}[answered] {
+				t.Errorf("it was made again %d times", again)
+			}
+			if events := eventsOf(t, s, k.ID); len(events) != 1 {
+				t.Errorf("%v", events)
+			}
+			// Once another node owns the stack, an earlier try is none of this one's business.
+			tries.InDoubt = "3" // of long ago, and committed
+			_, err = s.Update(t.Context(), k.ID, nil, store.OneOf(&tries), store.ByOwner("another", 7))
+			if !errors.Is(err, store.ErrNotOwner) {
+				t.Errorf("%v", err)
+			}
+			// A transaction that the database does not know did not take effect.
+			tries.InDoubt = "999999999999"
+			if _, err = change(); err != nil || tries.InDoubt != "" {
+				t.Errorf("%v, %+v", err, tries)
+			}
+		})
 	}
 }

@@ -137,7 +137,7 @@ func (t *pgTx) findOut(ctx context.Context, cause error) error {
 		case err == nil && status == "aborted":
 			return cause
 		case !pause.For(ctx, askOutcome):
-			return fmt.Errorf("%w, and whether it took effect is not known", cause)
+			return &inDoubt{t.id, cause}
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -17,13 +18,38 @@ import (
 	"github.com/berth-host/berth/internal/store/postgrestest"
 )
 
-func TestPostgres(t *testing.T) { suite{newPostgres}.run(t) }
+func TestPostgres(t *testing.T) { suite{copiedPostgres}.run(t) }
 
 // postgres is the address of a database of PostgreSQL.
 type postgres string
 
 func newPostgres(t testing.TB) database {
 	return postgres(postgrestest.Shared(t).Database(t))
+}
+
+// copiedPostgres returns a copy of one database, which has the tables: to make them takes far
+// longer.
+func copiedPostgres(t testing.TB) database {
+	t.Helper()
+	server := postgrestest.Shared(t)
+	emptyPostgres.once.Do(func() {
+		address, err := server.Make(context.Background())
+		if err == nil {
+			err = openAndClose(postgres(address).options())
+		}
+		emptyPostgres.address, emptyPostgres.err = address, err
+	})
+	if emptyPostgres.err != nil {
+		t.Fatal(emptyPostgres.err)
+	}
+	return postgres(server.Copy(t, emptyPostgres.address))
+}
+
+// emptyPostgres is a database that a store has opened once.
+var emptyPostgres struct {
+	once    sync.Once
+	address string
+	err     error
 }
 
 func (address postgres) options() store.Options {

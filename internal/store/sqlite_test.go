@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -23,7 +24,33 @@ func TestSQLite(t *testing.T) { suite{newSQLite}.run(t) }
 // sqliteFile is the path of a database of SQLite.
 type sqliteFile string
 
-func newSQLite(t testing.TB) database { return newFile(t) }
+// newSQLite returns a copy of one file, which has the tables: to make them takes far longer.
+func newSQLite(t testing.TB) database {
+	t.Helper()
+	empty, err := emptySQLite()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := newFile(t)
+	if err := os.WriteFile(string(path), empty, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// emptySQLite returns the bytes of a database that a store has opened once.
+var emptySQLite = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "storetest")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "berth.db")
+	if err := openAndClose(options(path)); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+})
 
 func newFile(t testing.TB) sqliteFile {
 	t.Helper()

@@ -20,6 +20,7 @@ type change struct {
 	fence   *fence     // nil for none
 	allGo   bool       // what the node before has, if the stack gets another
 	ended   *time.Time // the end of the lease of the node before; nil for any
+	tries   *Tries     // nil if this is the only one
 }
 
 // WithLimit makes a change fail with TooMany if it lets the stack begin to count toward
@@ -83,11 +84,20 @@ func (s *Store) Update(ctx context.Context, id string, fn func(*stack.Stack) ([]
 	var k *stack.Stack
 	var events []stack.Event
 	err := s.transact(ctx, func(tx *sql.Tx) (err error) {
+		over, err := with.tries.isOver(ctx, s, tx)
+		if err != nil {
+			return err
+		}
 		if k, err = s.load(ctx, tx, id); err != nil {
 			return err
 		}
-		if err := with.checkNode(k); err != nil {
+		gaveAway := over && with.allGo
+		if err := with.checkNode(k); err != nil && !gaveAway {
 			return err
+		}
+		if over {
+			events = with.tries.events
+			return nil
 		}
 		before := *k
 		if events, err = fn(k); err != nil {
@@ -105,7 +115,7 @@ func (s *Store) Update(ctx context.Context, id string, fn func(*stack.Stack) ([]
 		}
 		return s.save(ctx, tx, k, events)
 	})
-	if err != nil {
+	if err := with.tries.note(err, events); err != nil {
 		return nil, err
 	}
 	s.announce(id, events)

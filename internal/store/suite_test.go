@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
 	"reflect"
@@ -15,7 +16,7 @@ import (
 	"github.com/berth-host/berth/internal/store"
 )
 
-// database is an empty database of one kind, on which stores are opened.
+// database is a database of one kind without rows, on which stores are opened.
 type database interface {
 	// open returns a store of the database, as a starting server opens it, until the
 	// test ends.
@@ -43,6 +44,15 @@ func (on suite) run(t *testing.T) {
 func (on suite) open(t testing.TB) (*store.Store, database) {
 	db := on.fresh(t)
 	return db.open(t), db
+}
+
+// openAndClose makes the tables of a database.
+func openAndClose(opts store.Options) error {
+	s, err := store.Open(context.Background(), opts)
+	if err != nil {
+		return err
+	}
+	return s.Close()
 }
 
 // openStore opens a store until the test ends.

@@ -128,7 +128,7 @@ func (g *generation) hasLostProcess(ctx context.Context, absence int64) bool {
 // recoverStack starts the processes of a live stack that do not run, and records one
 // restore.
 func (r *runner) recoverStack(ctx context.Context) {
-	st, err := r.get(ctx)
+	st, err := r.latest(ctx)
 	if err != nil {
 		return
 	}
@@ -137,6 +137,9 @@ func (r *runner) recoverStack(ctx context.Context) {
 		return
 	}
 	if st.Status != stack.Live {
+		if r.serving() != nil { // nobody waited for the change that ended it
+			r.sup.finishOnEngine(ctx, r.log, "ended stack not stopped; the next start tries again", func() error { return r.stopServing(ctx, st) })
+		}
 		r.failStopped(ctx)
 		return
 	}

@@ -19,16 +19,15 @@ import (
 
 // build makes the missing images and folders of services. A service that would
 // be built the same way again takes over the served generation's. What build read and
-// published is on disk when it returns.
-func (d *deployment) build(ctx context.Context) error {
+// published is on disk when it returns. The network may still be made then, until longer ends.
+func (d *deployment) build(ctx, longer context.Context) error {
 	if d.gen.made.Built() {
 		return nil
 	}
-	// With the deploy's context, since that of the builds ends with them. Whoever needs
-	// the network later waits for it and gets the error.
+	// Whoever needs the network later waits for it and gets the error.
 	beginNetwork := func() {
 		if d.gen.needsNetwork() {
-			d.after.Go(func() { _ = d.gen.makeNetwork(ctx) })
+			d.after.Go(func() { _ = d.gen.makeNetwork(longer) })
 		}
 	}
 	group, building := errgroup.WithContext(ctx)

@@ -11,6 +11,7 @@ import (
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
 )
 
 // RunCommand runs a one-off command in the container of the served process of a service,
@@ -108,7 +109,8 @@ var errTimedOut = errors.New("the command's time is over")
 // run runs the command. It is recorded first, so that whatever runs is in the list.
 func (x *execution) run(ctx context.Context, timeout time.Duration) {
 	x.command.StartedAt = stack.Now()
-	if x.err = x.runner.cfg.Store.AddCommand(ctx, x.command); x.err != nil {
+	r := x.runner
+	if x.err = r.cfg.Store.AddCommand(ctx, x.command, store.ByOwner(r.cfg.Node, r.epoch)); x.err != nil {
 		return
 	}
 	failpoint.Here("command-recorded")

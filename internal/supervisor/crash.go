@@ -12,6 +12,7 @@ import (
 	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
 )
 
 // watch restarts the process whenever it ends, from now on (docs/api.md, "Crashes").
@@ -133,6 +134,9 @@ func (p *process) revive(ctx context.Context, code *int, restart bool) bool {
 			return false
 		}
 		failpoint.Here("backoff-over")
+		if _ = p.awaitDatabases(ctx); ctx.Err() != nil { // one that takes too long is the program's to complain about
+			return false
+		}
 		remade := false
 		away, err := p.retryHung(ctx, func() error {
 			err := p.restart(ctx)
@@ -257,40 +261,61 @@ func exitOf(c engine.Container) (how string, code *int) {
 // if there will be none.
 func (p *process) countCrash(ctx context.Context, code *int, restart bool) (time.Duration, bool) {
 	r := p.gen.runner
-	done := r.retryByLoop(r.ctx, func(l *loop) outcome { return l.countCrash(p, code, restart) })
+	var reason string // why the generation falls; "" if it does not
+	count := func(st *stack.Stack) ([]stack.Event, error) {
+		if st.Generation.Number != p.gen.made.Number {
+			return nil, errNotServed // the next one is live, and about to learn that
+		}
+		events, looping, err := st.Crash(p.service.Spec.Name, code, restart, p.cfg.Limits, stack.Now())
+		reason = ""
+		if err == nil && looping {
+			reason, _ = events[len(events)-1].Data["error"].(string)
+		}
+		return events, err
+	}
+	done := r.retryByLoop(r.ctx, func(l *loop, tries *store.Tries) outcome { return l.countCrash(tries, p, count, &reason) })
 	switch {
 	case done.err != nil:
 		if ctx.Err() == nil {
 			p.log.Warn("crash not recorded", "error", done.err)
 		}
 		return 0, false
-	case done.reason != "":
-		p.logLine(done.reason)
+	case reason != "":
+		p.logLine(reason)
 		return 0, false
 	}
-	return p.cfg.Limits.RestartDelay(len(done.st.Service(p.service.Spec.Name).Crashes)), true
+	svc := done.st.Service(p.service.Spec.Name)
+	if svc == nil {
+		return 0, false // an earlier try took effect, and a generation without it went live since
+	}
+	return p.cfg.Limits.RestartDelay(len(svc.Crashes)), true
 }
 
-// countCrash counts a crash of a process of the served generation. If it is one too many,
-// the generation falls: it loses its routes. countCrash tries once.
-func (l *loop) countCrash(p *process, code *int, restart bool) (done outcome) {
+// errNotServed is why a crash is not counted.
+var errNotServed = stack.NewError(stack.Conflict, "the generation is no longer served")
+
+// countCrash counts a crash of a process of the served generation, by one of several tries. If
+// count gives a reason, the generation falls: it loses its routes.
+func (l *loop) countCrash(tries *store.Tries, p *process, count func(*stack.Stack) ([]stack.Event, error), reason *string) (done outcome) {
 	if l.runner.serving() != p.gen {
-		return outcome{err: stack.NewError(stack.Conflict, "the generation is no longer served")}
+		return outcome{err: errNotServed}
 	}
-	done.st, done.err = l.update(l.runner.ctx, func(st *stack.Stack) ([]stack.Event, error) {
+	done.st, done.err = l.update(l.runner.ctx, tries, func(st *stack.Stack) ([]stack.Event, error) {
 		was := *st
-		events, looping, err := st.Crash(p.service.Spec.Name, code, restart, p.cfg.Limits, stack.Now())
-		if err == nil && looping {
-			done.reason, _ = events[len(events)-1].Data["error"].(string)
+		events, err := count(st)
+		if err == nil && *reason != "" {
 			done.was, done.drained = &was, l.runner.route(st, nil)
 		}
 		return events, err
 	})
-	if done.err != nil && len(done.drained) > 0 {
+	switch {
+	case done.err != nil && done.was != nil:
 		l.runner.route(done.was, p.gen) // the next try takes them out again, and then ends them
-	}
-	if done.err == nil && done.was != nil {
+	case done.err == nil && *reason != "":
 		failpoint.Here("loop-committed")
+		if done.was == nil { // an earlier try took effect
+			done.drained = l.runner.route(done.st, nil)
+		}
 		fallen := make(chan struct{})
 		l.runner.served.Store(nil)
 		l.fallen = fallen

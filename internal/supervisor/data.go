@@ -20,6 +20,7 @@ import (
 	"github.com/berth-host/berth/internal/lastlines"
 	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
 )
 
 // The data of a service is replaced as a whole: a new volume is filled beside the one that
@@ -92,7 +93,9 @@ func (s *Supervisor) ReplaceData(ctx context.Context, id, service string, data i
 			return archive.CopyData(both, w, data, limits)
 		})
 	})
-	r.startMeasure()
+	if err == nil {
+		r.startMeasure()
+	}
 	switch {
 	case errors.Is(err, engine.ErrNoSpace):
 		return nil, fmt.Errorf("%w: %w", hostfault.NoSpace, err)
@@ -218,9 +221,14 @@ func (r *runner) replaceData(ctx context.Context, service string, data dataWrite
 		return err
 	}
 	failpoint.Here("data-filled")
-	unused := next
 	longer := context.WithoutCancel(ctx)
-	if err = r.useData(ctx, st, service, newData{next.Volume, bytes}); err == nil {
+	err = r.useData(ctx, st, service, newData{next.Volume, bytes})
+	if errors.Is(err, store.ErrInDoubt) {
+		_, _ = r.settle(r.settling())
+		return err
+	}
+	unused := next
+	if err == nil {
 		unused = old
 		if st.Status == stack.Failed {
 			err = r.dropKept(longer, service)
@@ -443,6 +451,9 @@ func (p *process) startOn(ctx context.Context, data newData) error {
 		return nil
 	}
 	p.gen.setVolume(name, before)
+	if errors.Is(err, store.ErrInDoubt) { // ctx has ended
+		return errors.Join(context.Cause(ctx), err)
+	}
 	p.resume(ctx)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

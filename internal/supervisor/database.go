@@ -43,15 +43,18 @@ func (g *generation) processName(s *stack.Service) string {
 	return processName(g.runner.id, s, g.made.Number)
 }
 
-// hasDatabases reports whether services of a generation are databases.
-func hasDatabases(g *stack.Generation) bool {
+// databasesOf returns the services of a generation that are databases.
+func databasesOf(g *stack.Generation) (all []*stack.Service) {
 	for i := range g.Services { // by index: a build writes to its service meanwhile
-		if g.Services[i].Spec.Database() != nil {
-			return true
+		if s := &g.Services[i]; s.Spec.Database() != nil {
+			all = append(all, s)
 		}
 	}
-	return false
+	return all
 }
+
+// hasDatabases reports whether services of a generation are databases.
+func hasDatabases(g *stack.Generation) bool { return len(databasesOf(g)) > 0 }
 
 // isDatabase reports whether the process is that of a database.
 func (p *process) isDatabase() bool { return p.service.Spec.Database() != nil }
@@ -207,6 +210,57 @@ func (d *deployment) keepDatabases() {
 	}
 }
 
+// prepareData chooses the data volume of a database that the deploy starts. A database without
+// data begins on a volume of its own: one that is there and empty is a program's, which goes on
+// with it if the deploy fails. Data that a program has made since the deploy was accepted is an
+// Unprocessable error.
+func (d *deployment) prepareData(ctx context.Context, s *stack.Service) error {
+	r, wants, had := d.gen.runner, s.Spec.Runtime.String(), d.gen.st.DatabaseOf(s.Spec.Name)
+	has, err := r.sup.hasData(ctx, d.gen.st, &s.Spec)
+	switch {
+	case err != nil:
+		return err
+	case has && had != wants:
+		return stack.NewError(stack.Unprocessable, dataFault(&s.Spec, wants, had))
+	case has:
+		return nil
+	}
+	key := d.gen.data(s.Spec.Name)
+	there, err := d.gen.cfg.Engine.Volumes(ctx, key.WithoutGeneration())
+	if err != nil {
+		return err
+	}
+	if hasVolume(there, key) {
+		key.Volume++
+		d.gen.setVolume(s.Spec.Name, key.Volume)
+	}
+	begun := engine.Volume{Name: key.Data(), Key: key}
+	d.mu.Lock()
+	d.newData = append(d.newData, begun)
+	d.mu.Unlock()
+	if hasVolume(there, key) { // an earlier attempt left it
+		return d.gen.cfg.Engine.Discard(ctx, engine.Objects{Volumes: []engine.Volume{begun}})
+	}
+	return nil
+}
+
+// useNewData makes the data that the deploy has begun that of its databases.
+func (d *deployment) useNewData(st *stack.Stack) {
+	for _, v := range d.newData {
+		if v.Key.Volume != st.DataVolumes[v.Key.Service] {
+			st.UseData(v.Key.Service, v.Key.Volume, 0)
+		}
+	}
+}
+
+// removeNewData removes the data that only a failed deploy has used: a service of that name
+// could be no other database, nor a program, for its sake.
+func (d *deployment) removeNewData(ctx context.Context) {
+	d.gen.runner.sup.finishOnEngine(ctx, d.gen.log, "data of the databases of a failed deploy not removed", func() error {
+		return d.gen.cfg.Engine.Discard(context.WithoutCancel(ctx), engine.Objects{Volumes: d.newData})
+	})
+}
+
 // isKept reports whether a database goes on as it is.
 func (d *deployment) isKept(s *stack.Service) bool { return slices.Contains(d.kept, s) }
 
@@ -336,18 +390,23 @@ func (s *Supervisor) checkDatabases(ctx context.Context, st *stack.Stack, servic
 	return stack.NewError(stack.Unprocessable, strings.Join(faults, "\n"))
 }
 
-// hasData reports whether there is anything in the data folder of a service.
+// hasData reports whether a service has any data: in its folder, or apart from it.
 func (s *Supervisor) hasData(ctx context.Context, st *stack.Stack, spec *stack.Spec) (bool, error) {
 	key := dataKey(st, spec.Name)
 	volumes, err := s.cfg.Engine.Volumes(ctx, key)
-	if err != nil || !hasVolume(volumes, key) {
-		return false, err
-	}
-	image, err := s.cfg.Builder.EnsureBase(ctx, spec.Runtime, io.Discard)
 	if err != nil {
 		return false, err
 	}
-	return s.cfg.Engine.HasData(ctx, key, "", image)
+	if hasVolume(volumes, key) {
+		image, err := s.cfg.Builder.EnsureBase(ctx, spec.Runtime, io.Discard)
+		if err != nil {
+			return false, err
+		}
+		if has, err := s.cfg.Engine.HasData(ctx, key, "", image); has || err != nil {
+			return has, err
+		}
+	}
+	return s.isKeptApart(ctx, key)
 }
 
 // dataFault says why a service cannot go on with the data that it has, and what to do.

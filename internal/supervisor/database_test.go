@@ -299,11 +299,137 @@ func TestDatabase_DoesNotGoOnWithOtherData(t *testing.T) {
 	inWorld(t, func(w *world) {
 		st := w.createFor(time.Hour, db(), using("web"))
 		w.becomes(st.ID, stack.Live)
-		_, err := w.sup.Deploy(w.t.Context(), st.ID, source.Upload{Manifest: &stack.Manifest{Services: []stack.Spec{service("db"), using("web")}}, Source: w.upload()}, nil)
-		require.ErrorContains(t, err, "made by postgres@17, which node@22 cannot use")
-		require.Equal(t, stack.Unprocessable, stack.KindOf(err))
-		require.Zero(t, w.get(st.ID).Deploying)
+		require.ErrorContains(t, w.refused(st, service("db"), using("web")), "made by postgres@17, which node@22 cannot use")
 		w.runs(st, "db-g0", "web-g1")
+	})
+}
+
+// dataOfDB returns the data of db in the volume with a number; nil for no volume.
+func (w *world) dataOfDB(st *stack.Stack, number int) map[string]string {
+	return w.engine.Volume(engine.Key{Stack: st.ID, Service: "db", Volume: number}.Data())
+}
+
+// refused returns why a deploy is refused before anything stops.
+func (w *world) refused(st *stack.Stack, specs ...stack.Spec) error {
+	w.t.Helper()
+	_, err := w.sup.Deploy(w.t.Context(), st.ID, source.Upload{Manifest: &stack.Manifest{Services: specs}, Source: w.upload()}, nil)
+	require.Equal(w.t, stack.Unprocessable, stack.KindOf(err), "%v", err)
+	require.Zero(w.t, w.get(st.ID).Deploying)
+	return err
+}
+
+func TestDatabase_InPlaceOfAProgramBeginsOnItsOwnVolume(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.becomes(w.createFor(time.Hour, service("db"), using("web")).ID, stack.Live)
+		w.deploy(st.ID, db(), using("web"))
+		w.serves(st.ID, 2)
+		w.runs(st, "db-g0", "web-g2")
+		require.Equal(t, map[string]int{"db": 1}, w.get(st.ID).DataVolumes)
+		require.NotEmpty(t, w.dataOfDB(st, 1))
+		time.Sleep(leftoverGrace)
+		w.settle()
+		require.Nil(t, w.dataOfDB(st, 0))
+		w.deploy(st.ID, db(), using("web"))
+		w.serves(st.ID, 3)
+		w.reboot()
+		w.runs(st, "db-g0", "web-g3")
+		require.NotContains(t, w.runLog(st), "was cut off")
+		require.ErrorContains(t, w.refused(st, service("db"), using("web")), "its data was made by postgres@17")
+	})
+}
+
+func TestDatabase_InPlaceOfAProgramLeavesNothingIfItsDeployFails(t *testing.T) {
+	t.Parallel()
+	failing := map[string]func(w *world, st *stack.Stack){
+		"it fails": func(w *world, st *stack.Stack) {
+			w.program(st.ID, 2, exits(3))
+			w.deploy(st.ID, db(), using("web"))
+			w.awaitEvent(st.ID, "stack.deploy_failed", 1)
+		},
+		"it is superseded": func(w *world, st *stack.Stack) {
+			w.program(st.ID, 2, w.slow)
+			w.deploy(st.ID, db(), using("web"))
+			synctest.Wait()
+			require.NotEmpty(w.t, w.dataOfDB(st, 1))
+			w.program(st.ID, 2, nil)
+			require.NoError(w.t, w.supersede(st.ID, service("web")))
+			w.serves(st.ID, 2)
+		},
+		"the server dies": func(w *world, st *stack.Stack) {
+			w.program(st.ID, 2, w.slow)
+			w.deploy(st.ID, db(), using("web"))
+			synctest.Wait()
+			w.engine.Leave()
+			w.stopServer()
+			w.engine.Return()
+			require.NotEmpty(w.t, w.dataOfDB(st, 1))
+			w.startServer()
+			w.awaitEvent(st.ID, "stack.deploy_failed", 1)
+		},
+	}
+	for name, fail := range failing {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, func(w *world) {
+				st := w.becomes(w.createFor(time.Hour, service("db"), using("web")).ID, stack.Live)
+				fail(w, st)
+				w.settle()
+				require.Empty(t, w.get(st.ID).DataVolumes)
+				require.NotNil(t, w.dataOfDB(st, 0))
+				require.Empty(t, w.dataOfDB(st, 0))
+				require.Nil(t, w.dataOfDB(st, 1))
+
+				// The name is the program's, whatever it keeps from now on.
+				next := w.get(st.ID).Generation.Number + 1
+				w.program(st.ID, next, keeping)
+				for _, specs := range [][]stack.Spec{{service("db"), service("web")}, {service("db")}, {service("web")}, {service("db")}} {
+					w.deploy(st.ID, specs...)
+					w.serves(st.ID, next)
+					require.ErrorContains(t, w.refused(st, db(), using("web")), "its data was not made by postgres@17")
+					next++
+				}
+			})
+		})
+	}
+}
+
+func TestDatabase_OfAFailedDeployLeavesItsNameToAProgram(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.becomes(w.createFor(time.Hour, service("web")).ID, stack.Live)
+		w.program(st.ID, 2, exits(3))
+		w.deploy(st.ID, db(), using("web"))
+		w.awaitEvent(st.ID, "stack.deploy_failed", 1)
+		w.settle()
+		require.Nil(t, w.dataOfDB(st, 0))
+		w.program(st.ID, 2, keeping)
+		for number := 2; number < 5; number++ {
+			w.deploy(st.ID, service("db"), service("web"))
+			w.serves(st.ID, number)
+			require.NotEmpty(t, w.dataOfDB(st, 0))
+		}
+	})
+}
+
+func TestDatabase_DoesNotReplaceAProgramThatKeepsSomethingMeanwhile(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.createRunning(time.Hour, func(p *enginetest.Process) int {
+			go func() { <-w.released; p.Write(stack.DataDir, "kept", "it") }()
+			return listen(p)
+		}, service("db"), using("web"))
+		w.becomes(st.ID, stack.Live)
+		w.command(func(*enginetest.Process) int { w.release(); return 0 })
+		built := using("web")
+		built.Build = "make"
+		w.deploy(st.ID, db(), built)
+		w.awaitEvent(st.ID, "stack.deploy_failed", 1)
+		require.Contains(t, w.get(st.ID).DeployError, "its data was not made by postgres@17")
+		w.settle()
+		w.runs(st, "db-g1", "web-g1")
+		require.NotEmpty(t, w.dataOfDB(st, 0))
+		require.Nil(t, w.dataOfDB(st, 1))
 	})
 }
 

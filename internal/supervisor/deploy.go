@@ -15,6 +15,7 @@ import (
 	"github.com/berth-host/berth/internal/hostfault"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
 )
 
 // deploy builds a generation and brings it up in place of the served one, if any.
@@ -76,33 +77,38 @@ type deployment struct {
 	after sync.WaitGroup // work that only the end of the deploy waits for
 
 	mu       sync.Mutex
-	halted   []*process // processes of the old generation stopped for strategy: recreate
-	cleanUps []func()   // of the builds; they run once the stack is live
-	replaced []string   // references of the layers that the builds do not need any more
+	halted   []*process      // processes of the old generation stopped for strategy: recreate
+	newData  []engine.Volume // of databases that had none before
+	cleanUps []func()        // of the builds; they run once the stack is live
+	replaced []string        // references of the layers that the builds do not need any more
 
 	unlayered []string // services that were built without a layer
 
 	kept []*stack.Service // databases that go on as they are
+
+	inDoubt bool // whether the row may say that the generation is live, and nobody knows
 }
 
 // buildAndSwitch builds all services, starts them, switches the traffic and cleans up.
-// If it fails, or superseded ends first, it removes what it has made.
+// If it fails, or superseded ends first, it removes what it has made. If the server stops, or the
+// node is cut off, while it is in doubt whether the generation is live, the row says so later.
 func (d *deployment) buildAndSwitch(ctx, superseded context.Context) error {
 	defer d.cleanUp()
-	err := d.untilSuperseded(ctx, superseded, func(ctx context.Context) error {
-		d.gen.runner.work.Go(func() { d.recordProgress(ctx) })
-		if err := d.build(ctx); err != nil {
+	err := d.untilSuperseded(ctx, superseded, func(until context.Context) error {
+		d.gen.runner.work.Go(func() { d.recordProgress(until) })
+		if err := d.build(until, ctx); err != nil {
 			return err
 		}
-		if err := d.gen.inOrder(ctx, d.bringUpNew); err != nil {
-			return err
-		}
-		return d.switchOver(ctx)
+		return d.gen.inOrder(until, d.bringUpNew)
 	})
-	if err != nil {
+	if err == nil {
+		err = d.switchOver(ctx, superseded)
+	}
+	if err != nil && !d.inDoubt {
 		err = d.attribute(ctx, err)
 		d.after.Wait() // for the network, which could not be removed before it is there
 		d.gen.abandon(ctx)
+		d.removeNewData(ctx)
 		d.gen.runner.removeSource(d.gen.made.Source)
 	}
 	return err
@@ -171,9 +177,9 @@ func (d *deployment) dropReplaced() {
 	if len(d.replaced) == 0 {
 		return
 	}
-	st, err := r.get(r.ctx)
+	st, err := r.get(r.settling())
 	if err != nil {
-		return // the stack is deleted, or the server stops
+		return // the stack is deleted, or the server stops, or the node is cut off
 	}
 	refs := slices.DeleteFunc(d.replaced, func(ref string) bool {
 		return st.KeepsImage(ref) || d.gen.st.Generation.UsesImage(ref)
@@ -220,6 +226,11 @@ func (d *deployment) bringUpNew(ctx context.Context, s *stack.Service) error {
 	return d.inPhase(ctx, s, phase, func() error {
 		if s.Spec.Strategy == stack.Recreate {
 			if err := d.makeWay(ctx, s.Spec.Name); err != nil {
+				return err
+			}
+		}
+		if s.Spec.Database() != nil {
+			if err := d.prepareData(ctx, s); err != nil {
 				return err
 			}
 		}
@@ -313,27 +324,37 @@ func (d *deployment) halt(ctx context.Context, service string) (container string
 
 // switchOver sends the traffic to the generation and records that it is live. The old
 // one finishes the requests that it has.
-func (d *deployment) switchOver(ctx context.Context) error {
+func (d *deployment) switchOver(ctx, superseded context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	failpoint.Here("all-healthy")
-	done := d.retrySwitch(ctx)
+	done, before := d.retrySwitch(ctx, superseded)
+	if d.inDoubt {
+		d.gen.runner.removeSource(before)
+	}
 	if done.err != nil {
 		return done.err
 	}
 	d.gen.progress.end()
 	d.takeKept()
 	d.gen.watchAll()
+	row := *done.st
+	if done.was == nil { // an earlier try took effect: much may have happened since
+		for _, p := range d.gen.allProcesses() {
+			p.poke()
+		}
+		row.Attempt = d.gen.made.Attempt // what a later one makes is not this one's to remove
+	}
 	d.gen.runner.goAside(func() {
 		if d.old != nil {
-			d.old.retire(done.drained, done.st)
+			d.old.retire(done.drained, &row)
 			return
 		}
 		d.gen.runner.drainAll(done.drained) // of a generation that was being brought back
-		d.gen.runner.removeSource(done.was.Generation.Source)
-		if done.st.Generation.Number > 1 {
-			d.gen.runner.removeEarlier(d.gen.runner.ctx, done.st)
+		d.gen.runner.removeSource(before)
+		if row.Generation.Number > 1 {
+			d.gen.runner.removeEarlier(d.gen.runner.ctx, &row)
 		}
 	})
 	d.gen.log.Info("stack is live", "generation", done.st.Generation.Number)
@@ -343,35 +364,76 @@ func (d *deployment) switchOver(ctx context.Context) error {
 // retrySwitch makes the generation the served one, and tries until the database works. A
 // try that fails leaves the routes as they were. Before each it checks that every process
 // still runs: one may have ended while others were brought up, or while the database did
-// not work.
-func (d *deployment) retrySwitch(ctx context.Context) (done outcome) {
+// not work. While an earlier one may have taken effect, it only finds that out. It returns the
+// source of the generation before.
+func (d *deployment) retrySwitch(ctx, superseded context.Context) (done outcome, before stack.Source) {
 	deployed := func(st *stack.Stack) ([]stack.Event, error) {
+		if d.inDoubt {
+			return nil, errNotSwitched
+		}
 		if st.Attempt != d.gen.made.Attempt {
 			return nil, errSuperseded
 		}
+		before = st.Generation.Source
 		for _, service := range d.unlayered {
 			st.Keep(service, stack.Layer{})
 		}
+		d.useNewData(st)
 		return st.Deployed(d.gen.made, d.gen.cfg.URLs, stack.Now())
 	}
-	_ = d.gen.runner.retryStore(ctx, func() error { // the error is that of the last outcome
-		done.err = d.awaitAllKept(ctx)
-		if done.err == nil {
-			done.err = sideBySide(d.gen.allProcesses(), func(p *process) error { return p.stillRuns(ctx) })
-		}
-		if done.err != nil {
+	r := d.gen.runner
+	var tries store.Tries
+	try := func() error {
+		until := ctx
+		if tries.InDoubt != "" {
+			until = r.settling()
+			d.dropEnded(until)
+		} else if done.err = d.untilSuperseded(ctx, superseded, d.stillHasAll); done.err != nil {
 			return nil
 		}
-		done = d.gen.runner.byLoop(ctx, func(l *loop) outcome {
-			if !d.keepsAll(l) {
+		done = r.byLoop(until, func(l *loop) outcome {
+			if tries.InDoubt == "" && !d.keepsAll(l) {
 				return outcome{err: errFell}
 			}
 			d.gen.before.Store(d.old)
-			return l.switchOrReturn(ctx, d.gen, "live-committed", deployed)
+			return l.switchOrReturn(until, &tries, d.gen, "live-committed", deployed)
 		})
+		d.inDoubt = tries.InDoubt != ""
 		return done.err
+	}
+	_ = r.retryStore(ctx, try) // the error is that of the last outcome
+	if d.inDoubt {
+		_ = r.retryStore(r.settling(), try)
+	}
+	r.doubtful.Store(d.inDoubt)
+	return done, before
+}
+
+// dropEnded leaves out of the routes what does not run any more: its address may be another
+// process's.
+func (d *deployment) dropEnded(ctx context.Context) {
+	_ = sideBySide(d.gen.allProcesses(), func(p *process) error {
+		if c, err := p.look(ctx); err == nil && !c.Running {
+			d.gen.setTarget(p.service.Spec.Name, nil)
+		}
+		return nil
 	})
-	return done
+}
+
+// errNotSwitched is why a switch is tried again of which it is known now that it did not take
+// effect.
+var errNotSwitched = errors.New("the change did not take effect")
+
+// stillHasAll returns once every process runs that the generation needs, and an error if one
+// has ended.
+func (d *deployment) stillHasAll(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := d.awaitAllKept(ctx); err != nil {
+		return err
+	}
+	return sideBySide(d.gen.allProcesses(), func(p *process) error { return p.stillRuns(ctx) })
 }
 
 // retire lets the open requests of a generation finish, ends it and removes all of it
@@ -491,8 +553,8 @@ func (g *generation) notBroughtBack(cause, backErr error) string {
 // fail records by a change of the row that a stack has failed, and that it serves nothing
 // any more, and ends its processes, those of the generation g first.
 func (r *runner) fail(ctx context.Context, g *generation, change func(*stack.Stack) ([]stack.Event, error)) error {
-	done := r.retryByLoop(ctx, func(l *loop) outcome {
-		return l.switchOrReturn(ctx, nil, "failure-committed", change)
+	done := r.retryByLoop(ctx, func(l *loop, tries *store.Tries) outcome {
+		return l.switchOrReturn(ctx, tries, nil, "failure-committed", change)
 	})
 	if done.err != nil {
 		return done.err

@@ -17,6 +17,7 @@ import (
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/site"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
 )
 
 // generation is one generation of a stack: about to be served, served, or about to end.
@@ -38,6 +39,8 @@ type generation struct {
 	reopened map[*stack.Service]*site.Site // sites whose trees are still to be read
 
 	unnoticed bool // another process took the server's place, of which nobody is told
+
+	restored store.Tries // the change that records that it serves again
 
 	// before has the databases that go on from it, until the generation has them. It is nil
 	// before the switch, and after.

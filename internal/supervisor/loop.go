@@ -8,6 +8,7 @@ import (
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
 )
 
 // loop is the state of the goroutine that owns a stack. Nobody else reads or changes
@@ -197,15 +198,16 @@ func (l *loop) recoveryOver(g *generation) {
 // asked the loop tries again after a pause, in which the loop does something else.
 const storeWait = 5 * time.Second
 
-// update changes the row. It tries once, for about storeWait at most. Exits are heard of
-// meanwhile: the address of a process that has ended may be another's a moment later.
-func (l *loop) update(ctx context.Context, fn func(*stack.Stack) ([]stack.Event, error)) (st *stack.Stack, err error) {
+// update changes the row by one of several tries, or the only one if tries is nil, for about
+// storeWait at most. Exits are heard of meanwhile: the address of a process that has ended may
+// be another's a moment later.
+func (l *loop) update(ctx context.Context, tries *store.Tries, fn func(*stack.Stack) ([]stack.Event, error)) (st *stack.Stack, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeWait)
 	defer cancel()
 	changed := make(chan struct{})
 	l.runner.work.Go(func() {
 		defer close(changed)
-		st, err = l.runner.change(ctx, fn)
+		st, err = l.runner.change(ctx, fn, store.OneOf(tries))
 	})
 	for {
 		select {
@@ -219,17 +221,17 @@ func (l *loop) update(ctx context.Context, fn func(*stack.Stack) ([]stack.Event,
 
 // outcome is what came of a change of the row by the loop.
 type outcome struct {
-	was     *stack.Stack // the row before, if the routes were switched; nil otherwise
+	was     *stack.Stack // the row before, if this try switched the routes; nil otherwise
 	st      *stack.Stack
 	drained []*proxy.Target // targets that nothing is routed to any more
-	reason  string          // why the served generation falls; "" if it does not
 	err     error
 }
 
 // switchTo changes the row, within the transaction routes to a generation, and makes it
-// the served one. It tries once, and the routes stay if the change fails after that.
-func (l *loop) switchTo(ctx context.Context, g *generation, committed string, change func(*stack.Stack) ([]stack.Event, error)) (done outcome) {
-	done.st, done.err = l.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
+// the served one. It is one of several tries, and the routes stay if the change fails after
+// that.
+func (l *loop) switchTo(ctx context.Context, tries *store.Tries, g *generation, committed string, change func(*stack.Stack) ([]stack.Event, error)) (done outcome) {
+	done.st, done.err = l.update(ctx, tries, func(st *stack.Stack) ([]stack.Event, error) {
 		was := *st
 		events, err := change(st)
 		if err == nil {
@@ -237,17 +239,21 @@ func (l *loop) switchTo(ctx context.Context, g *generation, committed string, ch
 		}
 		return events, err
 	})
-	if done.err == nil {
-		failpoint.Here(committed)
-		l.runner.served.Store(g)
+	if done.err != nil {
+		return done
 	}
+	failpoint.Here(committed)
+	if done.was == nil { // an earlier try took effect
+		done.drained = l.runner.route(done.st, g)
+	}
+	l.runner.served.Store(g)
 	return done
 }
 
 // switchOrReturn is switchTo, but if the change fails, the routes lead again where they
 // led before.
-func (l *loop) switchOrReturn(ctx context.Context, g *generation, committed string, change func(*stack.Stack) ([]stack.Event, error)) outcome {
-	done := l.switchTo(ctx, g, committed, change)
+func (l *loop) switchOrReturn(ctx context.Context, tries *store.Tries, g *generation, committed string, change func(*stack.Stack) ([]stack.Event, error)) outcome {
+	done := l.switchTo(ctx, tries, g, committed, change)
 	if done.err != nil && done.was != nil {
 		l.runner.route(done.was, l.runner.serving())
 		done.drained = nil

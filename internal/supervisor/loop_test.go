@@ -86,7 +86,7 @@ func TestLoop_WaitsForNoRowAndNotLongForAChange(t *testing.T) {
 		for want, busy := range map[time.Duration]func(*loop){
 			0: (*loop).startKeepingTime,
 			storeWait: func(l *loop) {
-				_, err := l.update(r.ctx, func(*stack.Stack) ([]stack.Event, error) { return nil, nil })
+				_, err := l.update(r.ctx, nil, func(*stack.Stack) ([]stack.Event, error) { return nil, nil })
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 			},
 		} {
@@ -109,7 +109,7 @@ func TestLoop_HearsOfExitsWhileARowIsChanged(t *testing.T) {
 		over := make(chan struct{})
 		r.tell(func(l *loop) {
 			defer close(over)
-			_, _ = l.update(r.ctx, func(*stack.Stack) ([]stack.Event, error) { return nil, nil })
+			_, _ = l.update(r.ctx, nil, func(*stack.Stack) ([]stack.Event, error) { return nil, nil })
 		})
 		synctest.Wait()
 		r.noteExit("ended")

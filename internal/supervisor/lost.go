@@ -3,7 +3,6 @@ package supervisor
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -185,9 +184,9 @@ func (s *Supervisor) Take(ctx context.Context, id string) error {
 const emptyLife = 10 * time.Second
 
 // EmptyStacks returns the stacks of this node that serve and have no data, or that had none
-// just before they were stopped to expire: others may take them if the node is lost soon. It is
-// to be called again and again.
-func (s *Supervisor) EmptyStacks(ctx context.Context) ([]string, error) {
+// just before they were stopped to expire or to be moved, and when that was seen: others may
+// take them if the node is lost soon. It is to be called again and again.
+func (s *Supervisor) EmptyStacks(ctx context.Context) (map[string]time.Time, error) {
 	volumes, err := s.cfg.Engine.Volumes(ctx, engine.Key{})
 	if err != nil {
 		return nil, err
@@ -207,14 +206,14 @@ func (s *Supervisor) EmptyStacks(ctx context.Context) ([]string, error) {
 			if g.hasNoData(ctx, by[r.id]) {
 				empty[r.id] = time.Now()
 			}
-		} else if seen, ok := before[r.id]; ok && r.expiring.Load() && time.Since(seen) < emptyLife {
+		} else if seen, ok := before[r.id]; ok && (r.expiring.Load() || r.moving.Load()) && time.Since(seen) < emptyLife {
 			empty[r.id] = seen
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.empty = empty
-	return slices.Sorted(maps.Keys(empty)), nil
+	return empty, nil
 }
 
 // hasNoData reports whether all data volumes of the stack are empty. Those of a service that
@@ -257,6 +256,9 @@ func (s *Supervisor) Isolated(ctx context.Context, empty []string, within time.D
 // isolate ends the job under way, the routes and the processes of a stack, which serves g
 // unless that is nil.
 func (r *runner) isolate(ctx context.Context, g *generation, within time.Duration) {
+	r.mu.Lock()
+	r.cutOff()
+	r.mu.Unlock()
 	done := make(chan struct{})
 	r.tell(func(l *loop) {
 		l.interrupt(errIsolated, func(ctx context.Context) {
@@ -299,6 +301,7 @@ func (r *runner) killAfter(ctx context.Context, wait time.Duration) {
 // Rejoined brings back the stacks that Isolated stopped and nobody has taken.
 func (s *Supervisor) Rejoined() {
 	for _, r := range s.everyRunner() {
+		r.rejoin()
 		if r.isolated.CompareAndSwap(true, false) {
 			r.tell(func(l *loop) {
 				l.queue(r.recoverStack) // reads the row first

@@ -114,9 +114,9 @@ func (w *world) fleet() fleet {
 // empties are the stacks that EmptyStacks returns, sorted.
 func (w *world) empties() []string {
 	w.t.Helper()
-	ids, err := w.sup.EmptyStacks(w.t.Context())
+	seen, err := w.sup.EmptyStacks(w.t.Context())
 	require.NoError(w.t, err)
-	return ids
+	return slices.Sorted(maps.Keys(seen))
 }
 
 func sorted(ids ...string) []string {
@@ -403,5 +403,24 @@ func TestEmptyStacks_HaveOneThatIsBeingStoppedToExpire(t *testing.T) {
 		require.Empty(t, w.empties(), "it was seen too long ago")
 		close(goOn)
 		w.settle()
+	})
+}
+
+func TestEmptyStacks_HaveOneThatIsBeingMoved(t *testing.T) {
+	inCluster(t, func(a, b *world, l *links) {
+		st := a.live(service("web"))
+		synctest.Wait() // it serves
+		require.Equal(t, []string{st.ID}, a.empties())
+		stopped := false
+		l.meet = onceAt("before start", func() error {
+			stopped = true
+			require.Equal(t, []string{st.ID}, a.empties())
+			time.Sleep(emptyLife + time.Second)
+			require.Empty(t, a.empties(), "it was seen too long ago")
+			return nil
+		})
+		require.NoError(t, a.sup.Move(a.t.Context(), st.ID, "b"))
+		require.True(t, stopped)
+		require.True(t, b.answers(st, "web"))
 	})
 }

@@ -3,6 +3,7 @@ package supervisor
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -34,6 +35,8 @@ type memstore struct {
 	committed func(id string, events []stack.Event)
 	// unanswered is what requests are answered whose changes have taken effect; nil for that.
 	unanswered error
+	// aborts makes changes that are answered store.ErrInDoubt take no effect.
+	aborts bool
 	// noReserve is what Reserve answers; nil for one that works.
 	noReserve error
 }
@@ -215,6 +218,20 @@ func (m *memstore) update(ctx context.Context, id string, fn func(*stack.Stack) 
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	tries := store.TriesOf(options...)
+	if tries != nil && tries.InDoubt == aborted && m.unanswered == nil {
+		tries.InDoubt = ""
+	}
+	if tries != nil && tries.InDoubt != "" {
+		err := m.unanswered
+		if err == nil && !store.AllGo(options...) {
+			err = store.CheckOwner(st, options...)
+		}
+		if err == nil {
+			tries.InDoubt = ""
+		}
+		return st, nil, nil, err
+	}
 	if err := store.CheckOwner(st, options...); err != nil {
 		return nil, nil, nil, err
 	}
@@ -226,6 +243,10 @@ func (m *memstore) update(ctx context.Context, id string, fn func(*stack.Stack) 
 	if store.AllGo(options...) && !m.remains[[2]string{id, st.Node}].Expected {
 		return nil, nil, nil, store.ErrNotExpected
 	}
+	if m.aborts && tries != nil && m.fault != nil && m.fault(id, events) == nil && errors.Is(m.unanswered, store.ErrInDoubt) {
+		tries.InDoubt = aborted
+		return nil, nil, nil, m.unanswered
+	}
 	if err := m.save(st, events); err != nil {
 		return nil, nil, nil, err
 	}
@@ -233,8 +254,14 @@ func (m *memstore) update(ctx context.Context, id string, fn func(*stack.Stack) 
 		delete(m.remains, [2]string{id, st.Node})
 		m.remains[[2]string{id, row.Node}] = store.Remains{StackID: id, Node: row.Node, AllGo: store.AllGo(options...), Since: time.Now()}
 	}
+	if tries != nil && errors.Is(m.unanswered, store.ErrInDoubt) {
+		tries.InDoubt = "it took effect"
+	}
 	return st, events, m.committed, m.unanswered
 }
+
+// aborted is the transaction of a change that takes no effect.
+const aborted = "aborted"
 
 func (m *memstore) Remains(_ context.Context, id, node string) (r store.Remains, ok bool, err error) {
 	m.mu.Lock()
@@ -302,9 +329,14 @@ func (m *memstore) Reserve(_ context.Context, last int64) error {
 	return nil
 }
 
-func (m *memstore) AddCommand(ctx context.Context, c stack.Command) error {
+func (m *memstore) AddCommand(ctx context.Context, c stack.Command, options ...store.Option) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if st := m.stacks[c.StackID]; st != nil {
+		if err := store.CheckOwner(st, options...); err != nil {
+			return err
+		}
+	}
 	m.commands = append(m.commands, c)
 	return ctx.Err()
 }

@@ -285,17 +285,16 @@ func streaming(ctx context.Context, write func(context.Context, io.Writer) error
 // node the owner is.
 func (m *move) hand(ctx context.Context) error {
 	r := m.runner
-	return r.retryStore(ctx, func() error {
-		_, err := r.cfg.Store.Update(context.WithoutCancel(ctx), r.id, m.change, store.ByOwner(r.cfg.Node, r.epoch), store.Leaving())
-		if !errors.Is(err, store.ErrNotOwner) {
-			return err
-		}
-		now, getErr := r.cfg.Store.Get(context.WithoutCancel(ctx), r.id) // it may have been an earlier try whose answer was lost
-		if getErr == nil && now.Node == m.target && now.Epoch == r.epoch+1 {
-			return nil
-		}
-		return errors.Join(err, getErr)
-	})
+	var tries store.Tries
+	try := func() error {
+		_, err := r.cfg.Store.Update(context.WithoutCancel(ctx), r.id, m.change, store.ByOwner(r.cfg.Node, r.epoch), store.Leaving(), store.OneOf(&tries))
+		return err
+	}
+	err := r.retryStore(ctx, try)
+	if tries.InDoubt != "" { // ctx has ended, perhaps since the row says that the target is the owner
+		err = try()
+	}
+	return err
 }
 
 // change is the change of the row.
@@ -343,6 +342,29 @@ func (m *move) giveUp(ctx context.Context) {
 		r.recoverStack(ctx)
 	default:
 		r.route(m.st, nil)
+	}
+}
+
+// moveHold is how long a request that changes a stack waits while that moves, and moveLook how
+// often it looks.
+const (
+	moveHold = 10 * time.Second
+	moveLook = 50 * time.Millisecond
+)
+
+// AwaitMove waits while a stack of this node is stopped for a move to another one, for ten
+// seconds at most, and reports whether it had to.
+func (s *Supervisor) AwaitMove(ctx context.Context, id string) (waited bool) {
+	ctx, cancel := context.WithTimeout(ctx, moveHold)
+	defer cancel()
+	for {
+		if r := s.lookup(id); r == nil || !r.moving.Load() {
+			return waited
+		}
+		waited = true
+		if !pause.For(ctx, moveLook) {
+			return waited
+		}
 	}
 }
 

@@ -114,7 +114,7 @@ func TestCreate_ThatIsNotKnownToHaveTakenEffectIsTakenUp(t *testing.T) {
 	t.Parallel()
 	for _, node := range []string{"", "a"} {
 		inWorld(t, func(w *world) {
-			w.db.answers(errors.New("whether it took effect is not known"))
+			w.db.answers(store.ErrInDoubt)
 			st := stack.New("shop", []stack.Spec{service("web")}, stack.Now())
 			st.ExpiresAt = stack.Now().Add(limits.TTLMax)
 			require.ErrorContains(w.t, w.sup.Create(w.t.Context(), st, w.upload(), nil), "not known")
@@ -130,14 +130,13 @@ func TestCreate_ThatIsNotKnownToHaveTakenEffectIsTakenUp(t *testing.T) {
 // The same holds for a deploy of a stack and for its claim.
 func TestChange_ThatIsNotKnownToHaveTakenEffectIsSettled(t *testing.T) {
 	t.Parallel()
-	unknown := errors.New("whether it took effect is not known")
 	inWorld(t, func(w *world) {
 		st := w.live(service("web"))
 		ask := func(do func() error) {
 			w.t.Helper()
 			synctest.Wait()
-			w.db.answers(unknown)
-			require.ErrorIs(w.t, do(), unknown)
+			w.db.answers(store.ErrInDoubt)
+			require.ErrorIs(w.t, do(), store.ErrInDoubt)
 			w.db.answers(nil)
 		}
 		deploy := func() error {

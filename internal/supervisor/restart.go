@@ -11,6 +11,7 @@ import (
 	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
 )
 
 // Restart restarts the process of a service of a live stack, or for "" those of all its
@@ -188,10 +189,24 @@ func (p *process) startReplacement(ctx context.Context) error {
 	if err == nil {
 		err = p.handOver(ctx, next)
 	}
+	if errors.Is(err, store.ErrInDoubt) {
+		p.takeBack(next)
+	}
 	if err != nil {
 		return errors.Join(err, next.endAndRemove(p.gen.runner.ctx))
 	}
 	return nil
+}
+
+// takeBack makes the row name this process again, if it names next, which is to be removed.
+func (p *process) takeBack(next *process) {
+	r := p.gen.runner
+	_, _ = r.update(r.settling(), func(st *stack.Stack) ([]stack.Event, error) {
+		if s := st.Service(p.service.Spec.Name); s != nil && st.Generation.Number == p.gen.made.Number && s.Replaced == next.service.Replaced {
+			s.Replaced = p.service.Replaced
+		}
+		return nil, nil
+	})
 }
 
 // handOver gives the next process the service's name inside the stack, which both have
@@ -220,18 +235,18 @@ func (p *process) handOver(ctx context.Context, next *process) error {
 // returns the targets that nothing is routed to any more. It tries until the database
 // works, or until ctx, which is the watcher's, ends.
 func (p *process) replace(ctx context.Context, next *process, change func(*stack.Stack) ([]stack.Event, error)) (drained []*proxy.Target, err error) {
-	done := p.gen.runner.retryByLoop(ctx, func(l *loop) outcome { return l.replace(ctx, p, next, change) })
+	done := p.gen.runner.retryByLoop(ctx, func(l *loop, tries *store.Tries) outcome { return l.replace(ctx, tries, p, next, change) })
 	return done.drained, done.err
 }
 
 // replace puts the next process in the place of p, unless ctx has ended: p is not watched
 // any more then, and whoever ends its generation has it. The row is changed first, so
-// that the next server knows which of the two serves. It tries once.
-func (l *loop) replace(ctx context.Context, p, next *process, change func(*stack.Stack) ([]stack.Event, error)) (done outcome) {
+// that the next server knows which of the two serves. It is one of several tries.
+func (l *loop) replace(ctx context.Context, tries *store.Tries, p, next *process, change func(*stack.Stack) ([]stack.Event, error)) (done outcome) {
 	if err := ctx.Err(); err != nil {
 		return outcome{err: err}
 	}
-	if done.st, done.err = l.update(l.runner.ctx, change); done.err != nil {
+	if done.st, done.err = l.update(l.runner.ctx, tries, change); done.err != nil {
 		return done
 	}
 	failpoint.Here("next-committed")

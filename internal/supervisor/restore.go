@@ -46,6 +46,10 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there engine.Obj
 		if waits {
 			l.queueDeploy(waiting.Next, waiting.Synced)
 		}
+		if s.cfg.Node == "" && st.Status != stack.Live && st.Deploying == 0 { // nobody has changed it since it was read
+			l.keepTimeOf(st)
+			return
+		}
 		l.startKeepingTime()
 	})
 }
@@ -119,9 +123,9 @@ func (r *runner) resume(ctx context.Context, st *stack.Stack, there engine.Objec
 }
 
 // adopt serves a live stack again after the server was restarted. Services whose
-// containers still run are routed at once, and their processes are not touched; a stack
-// that has all its services is restored when adopt returns. It returns the rest of the
-// work.
+// containers still run are routed at once, and their processes are not touched. It returns the
+// rest of the work; on one machine that includes the record that the stack is restored, since
+// those of many stacks would keep the server waiting for its disk.
 func (r *runner) adopt(ctx context.Context, st *stack.Stack, there engine.Objects) (rest func(context.Context)) {
 	g := r.generation(st, st.Generation)
 	if err := g.adoptAll(there); err != nil {
@@ -130,11 +134,19 @@ func (r *runner) adopt(ctx context.Context, st *stack.Stack, there engine.Object
 	}
 	r.route(st, g)
 	g.unnoticed = r.cfg.Before != nil
-	served := g.isComplete() && g.serveAgain(ctx, false) == nil
+	complete := g.isComplete()
+	later := complete && !g.unnoticed && r.cfg.Node == ""
+	if later {
+		r.byLoop(ctx, func(*loop) outcome { r.served.Store(g); return outcome{} })
+	}
+	served := complete && !later && g.serveAgain(ctx, false) == nil
 	if served && r.sup.leftovers(st, there).none() && len(g.reopened) == 0 {
 		return func(context.Context) {}
 	}
 	return func(ctx context.Context) {
+		if later {
+			served = g.serveAgain(ctx, false) == nil
+		}
 		r.removeLeftovers(ctx, st, there)
 		if !served {
 			r.bringBack(ctx, g)
@@ -354,7 +366,7 @@ func (g *generation) switchBack(ctx context.Context, untilStored bool) (drained 
 			if g.isAsRecorded() {
 				return outcome{drained: l.serveUnnoticed(g)}
 			}
-			return l.switchTo(ctx, g, "restore-committed", g.recordServing)
+			return l.switchTo(ctx, &g.restored, g, "restore-committed", g.recordServing)
 		})
 		drained = append(drained, done.drained...) // of each try, since the routes stay
 		return done.err

@@ -35,6 +35,7 @@ type runner struct {
 	moving  atomic.Bool   // whether it is being moved to one, and stopped for that
 
 	isolated  atomic.Bool                // whether it was stopped since the node was cut off
+	doubtful  atomic.Bool                // whether a change of the row may have taken effect that nobody waits for
 	keeping   atomic.Bool                // whether something is being kept apart from the node
 	apart     string                     // what was kept apart last; only whoever has set keeping uses it
 	copying   atomic.Bool                // whether a snapshot of the data is being taken
@@ -74,6 +75,8 @@ type runner struct {
 	routing sync.Mutex // held while routes change
 
 	mu       sync.Mutex
+	together context.Context // ends with ctx, and when the node is cut off
+	cutOff   context.CancelFunc
 	logs     map[string]runLog // by service
 	refusals map[string]int    // by image: how often in a row the engine refused to start it again
 
@@ -95,6 +98,7 @@ func newRunner(s *Supervisor, id string, epoch int64, newer bool, stopped *stopp
 		layering: semaphore.NewWeighted(1), measuring: semaphore.NewWeighted(1), logs: map[string]runLog{}, refusals: map[string]int{},
 	}
 	r.ctx, r.cancel = context.WithCancel(s.ctx)
+	r.rejoin()
 	r.discardOnce = sync.OnceFunc(r.discard)
 	s.jobs.Go(r.run)
 	return r
@@ -316,11 +320,46 @@ func (r *runner) get(ctx context.Context) (st *stack.Stack, err error) {
 	return st, err
 }
 
+// settle returns the row once no change of it is under way, one included whose commit was not
+// answered. It tries as retryStore does, and notes if ctx ends first.
+func (r *runner) settle(ctx context.Context) (*stack.Stack, error) {
+	st, err := r.update(ctx, func(*stack.Stack) ([]stack.Event, error) { return nil, nil })
+	r.doubtful.Store(err != nil)
+	return st, err
+}
+
+// latest is get, but for a doubt that somebody has left: it settles that.
+func (r *runner) latest(ctx context.Context) (*stack.Stack, error) {
+	if r.doubtful.Load() {
+		return r.settle(ctx)
+	}
+	return r.get(ctx)
+}
+
+// rejoin makes settling wait for the database from now on.
+func (r *runner) rejoin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.together == nil || r.together.Err() != nil {
+		r.together, r.cutOff = context.WithCancel(r.ctx)
+	}
+}
+
+// settling returns a context for finding out what became of a change of the row, whatever has
+// ended meanwhile but the server: whoever comes next goes by the row. A node that is cut off does
+// not wait for that. Once it has rejoined, latest does.
+func (r *runner) settling() context.Context {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.together
+}
+
 // update changes the stack, and tries again as retryStore does: fn may run more than
 // once.
 func (r *runner) update(ctx context.Context, fn func(*stack.Stack) ([]stack.Event, error)) (st *stack.Stack, err error) {
+	var tries store.Tries
 	err = r.retryStore(ctx, func() error {
-		st, err = r.change(ctx, fn)
+		st, err = r.change(ctx, fn, store.OneOf(&tries))
 		return err
 	})
 	return st, err
@@ -339,8 +378,8 @@ func (r *runner) change(ctx context.Context, fn func(*stack.Stack) ([]stack.Even
 // updateByLoop is update by the loop, which does what follows from the change before
 // anything else that it is asked, such as what follows from the next change.
 func (r *runner) updateByLoop(ctx context.Context, change func(*stack.Stack) ([]stack.Event, error), then func(*loop, *stack.Stack)) (st *stack.Stack, err error) {
-	done := r.retryByLoop(ctx, func(l *loop) outcome {
-		st, err := l.update(ctx, change)
+	done := r.retryByLoop(ctx, func(l *loop, tries *store.Tries) outcome {
+		st, err := l.update(ctx, tries, change)
 		if err == nil {
 			then(l, st)
 		}
@@ -350,11 +389,15 @@ func (r *runner) updateByLoop(ctx context.Context, change func(*stack.Stack) ([]
 }
 
 // retryByLoop is byLoop, tried again as retryStore does.
-func (r *runner) retryByLoop(ctx context.Context, change func(*loop) outcome) (done outcome) {
+func (r *runner) retryByLoop(ctx context.Context, change func(*loop, *store.Tries) outcome) (done outcome) {
+	var tries store.Tries
 	_ = r.retryStore(ctx, func() error { // the error is that of the last outcome
-		done = r.byLoop(ctx, change)
+		done = r.byLoop(ctx, func(l *loop) outcome { return change(l, &tries) })
 		return done.err
 	})
+	if tries.InDoubt != "" { // the error may be one of what has ended since
+		done.err = errors.Join(done.err, store.ErrInDoubt)
+	}
 	return done
 }
 

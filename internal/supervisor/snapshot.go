@@ -134,14 +134,20 @@ func (g *generation) checkData(ctx context.Context, s *stack.Service) error {
 	if err != nil || hasVolume(volumes, key) {
 		return err
 	}
-	if from, err := g.cfg.Dir.BackedUp(g.st.ID, s.Spec.Name); err != nil || from != nil {
-		return err
-	}
-	kept, err := g.cfg.Engine.HasImage(ctx, key.Snapshot())
+	kept, err := g.runner.sup.isKeptApart(ctx, key)
 	if err == nil && !kept {
 		return serviceError(s, "its data is no longer on this host; ask the operator, or upload the source again to begin without data")
 	}
 	return err
+}
+
+// isKeptApart reports whether the data of a service that has no volume is in a snapshot or a
+// backup, from which its next process begins.
+func (s *Supervisor) isKeptApart(ctx context.Context, key engine.Key) (bool, error) {
+	if from, err := s.cfg.Dir.BackedUp(key.Stack, key.Service); err != nil || from != nil {
+		return err == nil, err
+	}
+	return s.cfg.Engine.HasImage(ctx, key.Snapshot())
 }
 
 // dropRestored removes the snapshots whose data is back, unless ctx has ended: then a

@@ -128,7 +128,7 @@ func (s *Supervisor) Stop(ctx context.Context, id, reason string) error {
 	done := make(chan error, 1)
 	// By the loop, so that what ends for the stop is of before it, and no deploy of after.
 	stopped := r.byLoop(ctx, func(l *loop) outcome {
-		st, err := l.update(ctx, stop)
+		st, err := l.update(ctx, nil, stop)
 		if err == nil {
 			failpoint.Here("stop-committed")
 			l.endStoppedStack(st, done)

@@ -79,6 +79,9 @@ type Config struct {
 	// Hold makes new requests for a live stack wait until its routes change; nil for routes
 	// that cannot.
 	Hold func(id string)
+	// Closed returns a *stack.Error that says why this node takes no new stacks at the moment,
+	// or nil; nil for a node that always does.
+	Closed func() error
 	// Elsewhere makes the routes of a stack lead to the node that owns it, and returns the
 	// targets that they led to before. Without it they lead nowhere.
 	Elsewhere func(id string) []*proxy.Target
@@ -108,7 +111,7 @@ type Store interface {
 	// unless it is "".
 	SetDisk(ctx context.Context, id string, d stack.Disk, told string, options ...store.Option) error
 	// AddCommand stores a command that is about to run.
-	AddCommand(ctx context.Context, c stack.Command) error
+	AddCommand(ctx context.Context, c stack.Command, options ...store.Option) error
 	// EndCommand records how a command ended.
 	EndCommand(ctx context.Context, c stack.Command) error
 	// EndCommands ends all commands of a node's stacks that have not ended, at a time and with
@@ -215,6 +218,11 @@ func (s *Supervisor) Start(ctx context.Context) error {
 // unclaimed stacks, or the account no room, the error is a *stack.Error and nothing is left behind. The receipt
 // of the request, nil for none, is recorded with the stack.
 func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, src *source.Source, receipt *store.Receipt) error {
+	if s.cfg.Closed != nil {
+		if err := s.cfg.Closed(); err != nil {
+			return err
+		}
+	}
 	st.Node, st.Epoch = s.cfg.Node, s.firstEpoch()
 	st.MakeSecrets(st.Generation.Services)
 	s.beginTaking(st.ID)

@@ -150,8 +150,21 @@ func (s *Server) Thaw() { s.signal(syscall.SIGCONT) }
 // with the test.
 func (s *Server) Database(t testing.TB) string {
 	t.Helper()
+	return s.create(t, "")
+}
+
+// Copy is like Database and copies what is in the database at an address, which nobody may use
+// meanwhile.
+func (s *Server) Copy(t testing.TB, address string) string {
+	t.Helper()
+	return s.create(t, " TEMPLATE "+address[strings.LastIndex(address, "/")+1:strings.LastIndex(address, "?")])
+}
+
+// create makes a database of the test with options.
+func (s *Server) create(t testing.TB, options string) string {
+	t.Helper()
 	name := fmt.Sprintf("test%d", s.databases.Add(1))
-	s.exec(t, "CREATE DATABASE "+name)
+	s.exec(t, "CREATE DATABASE "+name+options)
 	t.Cleanup(func() {
 		if !s.safe { // else the whole server goes
 			s.exec(t, "DROP DATABASE "+name+" WITH (FORCE)")
