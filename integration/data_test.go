@@ -75,6 +75,24 @@ func file(name, content string) tar.Header {
 	return tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o640, Uid: 1234, Uname: "eve", Linkname: content}
 }
 
+func symlink(name, target string) tar.Header {
+	return tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target}
+}
+
+// A program may make any links. What goes out of them comes in again.
+func TestData_HasLinksThatStayInside(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	st := h.live(t, pairTree(t), manifest(pair))
+	h.put(t, st, "api", "kept", "data of api")
+	h.inContainer(t, st, "api", `cd $DATA_DIR && mkdir -p d && ln -s .. d/up && ln -s d/../kept inside && ln -s $DATA_DIR/kept absolute && ln -s d/up/.. through && ln -s /etc out`)
+	pulled := h.getAs(t, st.ManageToken, dataPath(st, "api"))
+	require.Equal(t, http.StatusOK, pulled.status)
+	require.Equal(t, http.StatusOK, h.pushData(t, st, "api", st.ManageToken, []byte(pulled.body)).status)
+	require.Equal(t, "data of api", h.get(t, st.url("api", "/read?name=inside")).body)
+	require.Equal(t, "absolute /data/kept\nd/up ..\ninside d/../kept\n", h.inContainer(t, st, "api", `cd $DATA_DIR && find . -type l -printf '%P %l\n' | LC_ALL=C sort`))
+}
+
 func TestData_GoesOutAndIn(t *testing.T) {
 	t.Parallel()
 	h := start(t)
@@ -89,7 +107,7 @@ func TestData_GoesOutAndIn(t *testing.T) {
 		t,
 		tar.Header{Typeflag: tar.TypeDir, Name: "./", Mode: 0o755},
 		file("./kept", "other data"), file("sub/set", "id"), file("large", strings.Repeat("0123456789abcdef", 1<<16)),
-		tar.Header{Typeflag: tar.TypeSymlink, Name: "link", Linkname: "sub/set"},
+		symlink("link", "sub/set"),
 		tar.Header{Typeflag: tar.TypeChar, Name: "null", Devmajor: 1, Devminor: 3},
 		tar.Header{Typeflag: tar.TypeReg, Name: "tool", Mode: 0o6755},
 	))
@@ -161,10 +179,11 @@ func TestData_IsRefused(t *testing.T) {
 		"no entry":          {dataArchive(t), 422, "empty"},
 		"leaves the root":   {dataArchive(t, file("../kept", "x")), 422, "leaves the archive's root"},
 		"absolute":          {dataArchive(t, file("/etc/passwd", "x")), 422, "leaves the archive's root"},
-		"a symlink out":     {dataArchive(t, tar.Header{Typeflag: tar.TypeSymlink, Name: "a", Linkname: "/etc/passwd"}), 422, "leads out"},
+		"a symlink out":     {dataArchive(t, symlink("a", "/etc/passwd")), 422, "leads out"},
+		"through others":    {dataArchive(t, symlink("d/up", ".."), symlink("z", "d/up/..")), 422, "the entry z is a symlink that leads out of the data"},
 		"a missing target":  {dataArchive(t, tar.Header{Typeflag: tar.TypeLink, Name: "a", Linkname: "b"}), 422, "cannot be unpacked"},
 		"below a file":      {dataArchive(t, file("a", "x"), file("a/b", "y")), 422, "cannot be unpacked"},
-		"through a symlink": {dataArchive(t, tar.Header{Typeflag: tar.TypeSymlink, Name: "a", Linkname: "/data/../data/b"}, file("a/c", "x")), 422, "cannot be unpacked"},
+		"through a symlink": {dataArchive(t, symlink("a", "/data/../data/b"), file("a/c", "x")), 422, "cannot be unpacked"},
 		"over the limit":    {dataArchive(t, file("a", string(random)), file("b", string(random))), 413, "limit of 1MB"},
 	} {
 		r := h.pushData(t, st, "api", st.ManageToken, c.body)

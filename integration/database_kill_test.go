@@ -121,7 +121,12 @@ func (k *killed) holds(t *testing.T, names ...string) {
 		return nil
 	})
 	require.ElementsMatch(t, names, of[[]string](t, k.h, k.st, k.path+"-all"))
-	require.Equal(t, "running", k.h.show(t, k.st, "").statuses()[k.service])
+	eventually(t, "it is running", func() error {
+		if status := k.h.show(t, k.st, "").statuses()[k.service]; status != "running" {
+			return errors.New("it is " + status)
+		}
+		return nil
+	})
 }
 
 func (k *killed) volumes(t *testing.T) int {

@@ -207,6 +207,73 @@ func TestDatabase_IsRefusedOverOtherData(t *testing.T) {
 	}
 }
 
+// The data of a database that only a failed deploy has used does not bind its name.
+func TestDatabase_OfAFailedDeployLeavesNoData(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	web := "{services: [{name: web, runtime: node, start: exec perl server.pl}"
+	st := h.live(t, perl, manifest(web+"]}"))
+	fails := manifest(web + ", {name: db, runtime: postgres}, {name: late, runtime: node, depends_on: [db], start: exit 3}]}")
+	now := h.redeploy(t, st, perl, fails)
+	require.Contains(t, now.deployError(), "late")
+	h.keeps(t, st, "container web-g1", "image web", "image late:i2", "volume web-data", "volume late-data", "network g1")
+	now = h.redeploy(t, st, perl, manifest(web+", {name: db, runtime: valkey}]}"))
+	require.Empty(t, now.deployError())
+
+	first := h.create(t, perl, fails)
+	require.Equal(t, "failed", h.settled(t, first).Status)
+	require.Empty(t, h.redeploy(t, first, perl, manifest(web+", {name: db, runtime: node, start: exec perl server.pl}]}")).deployError())
+}
+
+// A program without data makes way for a database, and has its folder as it was if that fails.
+func TestDatabase_InPlaceOfAProgram(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	program := manifest("{services: [{name: db, runtime: node, start: exec perl server.pl}]}")
+	database := manifest("{services: [{name: db, runtime: postgres}]}")
+	fails := manifest("{services: [{name: db, runtime: postgres}, {name: late, runtime: node, depends_on: [db], start: exit 3}]}")
+	st, other := h.live(t, perl, program), h.live(t, perl, program)
+	require.Contains(t, h.redeploy(t, st, perl, fails).deployError(), "late")
+	h.keeps(t, st, "container db-g1", "image db", "image late:i2", "volume db-data", "volume late-data", "network g1")
+	require.Equal(t, http.StatusOK, h.get(t, st.url("db", "/keep/it")).status)
+	require.Empty(t, h.redeploy(t, st, perl, program).deployError())
+	require.Equal(t, "it", h.get(t, st.url("db", "/kept")).body)
+	refused := h.postDeploy(t, st, perl, database).refused(t, http.StatusUnprocessableEntity)
+	require.Contains(t, refused, "service db: its data was not made by postgres@17; give the database another name")
+
+	require.Empty(t, h.redeploy(t, other, perl, database).deployError())
+	h.keeps(t, other, "container db-g0", "volume db-data-1", "network g0", "network g2")
+	refused = h.postDeploy(t, other, perl, program).refused(t, http.StatusUnprocessableEntity)
+	require.Contains(t, refused, "service db: its data was made by postgres@17, which node@22 cannot use")
+}
+
+// A restore and a deploy that fail, while the data may still be in the snapshot, keep it.
+func TestDatabase_KeepsItsDataWhateverFails(t *testing.T) {
+	t.Parallel()
+	h := start(t, short)
+	key := h.accountCreate(t, "ana@example.com")
+	with := func(start string) Fields {
+		return manifest(`{services: [{name: web, runtime: node, start: '` + start + `'}, {name: api, runtime: node, depends_on: [cache], start: node server.js}, {name: cache, runtime: valkey}]}`)
+	}
+	st := h.live(t, program(t), with("test ! -e $DATA_DIR/broken && exec node server.js"))
+	inCache := func(token, command string) string {
+		r := h.do(t, h.request(t, http.MethodPost, "/v0/stacks/"+st.ID+"/services/cache/exec", strings.NewReader(`{"command": "valkey-cli -p $PORT `+command+`"}`),
+			"Content-Type", "application/json", "Authorization", "Bearer "+token))
+		require.Equal(t, http.StatusOK, r.status, r.body)
+		return strings.TrimSpace(r.json(t)["output"].(string))
+	}
+	require.Equal(t, "OK", inCache(st.ManageToken, "SET kept it"))
+	h.put(t, st, "web", "broken", "")
+	h.expire(t, st)
+	require.Equal(t, http.StatusOK, h.claim(t, key, st.ClaimCode, "").status)
+	require.Equal(t, "failed", h.settled(t, st).Status)
+	require.Equal(t, "failed", h.redeploy(t, st, program(t), with("exit 3")).Status)
+	refused := h.postDeploy(t, st, program(t), manifest(`{services: [{name: cache, runtime: node, start: node server.js}]}`))
+	require.Contains(t, refused.refused(t, http.StatusUnprocessableEntity), "its data was made by valkey@8")
+	require.Equal(t, "live", h.redeploy(t, st, program(t), with("exec node server.js")).Status)
+	require.Equal(t, "it", inCache(key, "GET kept"))
+}
+
 func TestDatabase_LosesNothingThatWasAcknowledged(t *testing.T) {
 	byEnd(t, func(t *testing.T, sig syscall.Signal) {
 		e := startEngine(t, "")

@@ -38,8 +38,9 @@ import (
 // Debian can run.
 type dockerd struct {
 	dir    string
-	holder *exec.Cmd // first process of the namespaces
-	cmd    *exec.Cmd // nsenter, whose only child is the engine
+	holder *exec.Cmd     // first process of the namespaces
+	cmd    *exec.Cmd     // nsenter, whose only child is the engine
+	ended  chan struct{} // closed when that has ended
 	log    observe.Record
 }
 
@@ -119,30 +120,51 @@ func (e *dockerd) open() (*client.Client, error) {
 // cgroups is the parent of the control groups of the engine's containers.
 func (e *dockerd) cgroups() string { return filepath.Base(e.dir) }
 
-// run starts the engine and waits until it answers.
+// run starts the engine and waits until it answers. One that ends before that is started again,
+// as Debian's service does: on a busy machine its containerd may not be there in time.
 func (e *dockerd) run(t *testing.T) {
 	t.Helper()
-	e.cmd = exec.Command("nsenter", "--target", strconv.Itoa(e.holder.Process.Pid), "--mount", "--pid", "--net", "--ipc", "--uts",
-		"dockerd", "--config-file", e.path("daemon.json"), "--host", e.host(), "--data-root", e.path("data"),
-		"--exec-root", "/run/docker", "--pidfile", "/run/docker.pid", "--cgroup-parent", "/"+e.cgroups(), "--shutdown-timeout", "5")
-	e.cmd.Env = append(os.Environ(), "DOCKER_HOST=")
-	e.cmd.Stdout, e.cmd.Stderr = &e.log, &e.log
-	e.cmd.WaitDelay = 5 * time.Second // for who still holds the engine's output
-	require.NoError(t, e.cmd.Start())
+	e.begin(t)
 	docker, err := e.open()
 	require.NoError(t, err)
 	defer docker.Close()
 	eventually(t, "the engine answers", func() error {
-		_, err := docker.Ping(t.Context())
-		return err
+		select {
+		case <-e.ended:
+			t.Logf("an engine ended before it answered:\n%s", lastOf(e.log.String(), 1000))
+			e.begin(t)
+		default:
+		}
+		if _, err := docker.Ping(t.Context()); err != nil {
+			return fmt.Errorf("%w; the end of its log:\n%s", err, lastOf(e.log.String(), 1000))
+		}
+		return nil
 	})
+}
+
+// begin starts the engine.
+func (e *dockerd) begin(t *testing.T) {
+	t.Helper()
+	cmd := exec.Command("nsenter", "--target", strconv.Itoa(e.holder.Process.Pid), "--mount", "--pid", "--net", "--ipc", "--uts",
+		"dockerd", "--config-file", e.path("daemon.json"), "--host", e.host(), "--data-root", e.path("data"),
+		"--exec-root", "/run/docker", "--pidfile", "/run/docker.pid", "--cgroup-parent", "/"+e.cgroups(), "--shutdown-timeout", "5")
+	cmd.Env = append(os.Environ(), "DOCKER_HOST=")
+	cmd.Stdout, cmd.Stderr = &e.log, &e.log
+	cmd.WaitDelay = 5 * time.Second // for who still holds the engine's output
+	require.NoError(t, cmd.Start())
+	ended := make(chan struct{})
+	e.cmd, e.ended = cmd, ended
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // how it ended is what the test asked for, or in the log
+	}()
 }
 
 // stop ends the engine with a signal and waits until it is gone.
 func (e *dockerd) stop(t *testing.T, sig syscall.Signal) {
 	t.Helper()
 	e.signal(t, sig)
-	_ = e.cmd.Wait() // how it ended is what the test asked for
+	<-e.ended
 }
 
 // signal sends a signal to the engine's process.
@@ -172,8 +194,8 @@ func (e *dockerd) end(t *testing.T) {
 		_ = e.holder.Process.Kill()
 		_ = e.holder.Wait()
 	}
-	if e.cmd != nil && e.cmd.Process != nil {
-		_ = e.cmd.Wait()
+	if e.ended != nil {
+		<-e.ended
 	}
 	eventually(t, "the engine's files are removed", func() error { return os.RemoveAll(e.dir) })
 	require.NoError(t, removeCgroups(e.cgroups()))

@@ -3,14 +3,9 @@ package integration
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
-	"io"
-	"log"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -19,13 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/letsencrypt/pebble/v2/ca"
-	"github.com/letsencrypt/pebble/v2/db"
-	"github.com/letsencrypt/pebble/v2/va"
-	"github.com/letsencrypt/pebble/v2/wfe"
 	"github.com/miekg/dns"
 	"github.com/stretchr/testify/require"
 
+	"github.com/berth-host/berth/integration/authority"
 	"github.com/berth-host/berth/internal/domain/dnstest"
 )
 
@@ -182,31 +174,6 @@ func (h *Host) surviveUnderLoad(t *testing.T, own *Stack) {
 	require.Greater(t, l.messages.Load(), int64(10))
 }
 
-// authority is a certificate authority in the process of the test.
-type authority struct {
-	directory string
-	trust     string // file with the certificate of its own server
-	issues    *x509.CertPool
-}
-
-// startAuthority starts an authority that resolves names at a DNS server, and checks them at
-// two ports of this machine.
-func startAuthority(t *testing.T, resolver string, plainPort, port int) authority {
-	t.Helper()
-	t.Setenv("PEBBLE_VA_NOSLEEP", "1")
-	quiet := log.New(io.Discard, "", 0)
-	store := db.NewMemoryStore()
-	signer := ca.New(quiet, store, "", "ecdsa", 0, 1, map[string]ca.Profile{"default": {Description: "the one"}})
-	front := wfe.New(quiet, store, va.New(quiet, plainPort, port, false, resolver, store), signer, []string{"authority.test"}, false, false, 1, 1)
-	server := httptest.NewTLSServer(front.Handler())
-	t.Cleanup(server.Close)
-	trust := filepath.Join(t.TempDir(), "authority.crt")
-	require.NoError(t, os.WriteFile(trust, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600))
-	issues := x509.NewCertPool()
-	issues.AddCert(signer.GetRootCert(0).Cert)
-	return authority{server.URL + wfe.DirectoryPath, trust, issues}
-}
-
 func TestDomains_GetCertificates(t *testing.T) {
 	server := dnstest.Start(t)
 	const host, pending, base = "www.example.com", "pending.example.com", "berth.test"
@@ -219,9 +186,11 @@ func TestDomains_GetCertificates(t *testing.T) {
 	require.NoError(t, err)
 	checked, err := strconv.Atoi(plainPort)
 	require.NoError(t, err)
-	a := startAuthority(t, server.Addr, checked, h.port)
-	h.env["BERTH_BASE_URL"], h.env["BERTH_ACME_DIRECTORY"], h.env["SSL_CERT_FILE"] = "https://"+base+":"+strconv.Itoa(h.port), a.directory, a.trust
-	h.client.Transport.(*witness).transport.TLSClientConfig = &tls.Config{RootCAs: a.issues}
+	a := authority.Start(t, authority.Config{Address: "127.0.0.1", Resolver: server.Addr, PlainPort: checked, Port: h.port})
+	trust := filepath.Join(t.TempDir(), "authority.crt")
+	require.NoError(t, os.WriteFile(trust, a.Trust, 0o600))
+	h.env["BERTH_BASE_URL"], h.env["BERTH_ACME_DIRECTORY"], h.env["SSL_CERT_FILE"] = "https://"+base+":"+strconv.Itoa(h.port), a.Directory, trust
+	h.client.Transport.(*witness).transport.TLSClientConfig = &tls.Config{RootCAs: a.Issues}
 	h.run(t)
 	key := h.accountCreate(t, "ana@example.com")
 	st := h.deployAs(t, key, program(t), manifest(programManifest))

@@ -88,6 +88,7 @@ func TestEvents_Come200APage(t *testing.T) {
 	h.stop(t)
 	h.addEvents(t, st, 450)
 	h.run(t)
+	h.onceRestored(t, st, 450+1)
 	first := h.eventsAfter(t, st, 0)
 	require.Len(t, first, 200)
 	second := h.eventsAfter(t, st, first[199].ID)

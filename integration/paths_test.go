@@ -27,7 +27,7 @@ func TestPaths_LeadToTheOtherServices(t *testing.T) {
 	h := start(t)
 	st := h.live(t, pathsTree(t), manifest(pathsManifest))
 	for path, want := range map[string]string{
-		"/": "the page", "/apis": "", "/docs": "the docs", "/docs/guide/": "the guide",
+		"/": "the page", "/apis": "", "/docs/": "the docs", "/docs/guide/": "the guide",
 		"/api": "hello from api", "/%61pi/": "hello from api", "/api/file.txt": "", "/api/../": "",
 	} {
 		r := h.get(t, st.url("web", path))
@@ -39,7 +39,9 @@ func TestPaths_LeadToTheOtherServices(t *testing.T) {
 	}
 	require.Equal(t, "hello from api", h.get(t, st.url("api", "/")).body, "the service's own URL")
 	require.Equal(t, "the docs", h.get(t, st.url("docs", "/")).body)
-	require.Equal(t, "/docs/guide/", h.get(t, st.url("web", "/docs/guide")).header.Get("Location"))
+	for path, to := range map[string]string{"/docs/guide": "/docs/guide/", "/docs": "/docs/", "/x/../docs?a=/": "/docs/?a=/"} {
+		require.Equal(t, to, h.get(t, st.url("web", path)).header.Get("Location"), path)
+	}
 
 	r := h.do(t, h.request(t, http.MethodPost, st.url("web", "/api/request?a=%2F"), strings.NewReader("a body"), "X-Forwarded-Prefix", "/evil"))
 	v := r.json(t)
@@ -60,7 +62,7 @@ func TestPaths_LeadToTheOtherServices(t *testing.T) {
 	now := h.redeploy(t, st, pathsTree(t), manifest(strings.ReplaceAll(pathsManifest, "/docs:", "/manual:")))
 	require.Equal(t, 2, now.Generation, now.deployError())
 	require.Equal(t, http.StatusNotFound, h.get(t, st.url("web", "/docs")).status)
-	require.Equal(t, "the docs", h.get(t, st.url("web", "/manual")).body)
+	require.Equal(t, "the docs", h.get(t, st.url("web", "/manual/")).body)
 	build := h.getAs(t, st.ManageToken, "/v0/stacks/"+st.ID+"/logs?kind=build&service=web")
 	require.Contains(t, build.body, "paths         /api -> api (stripped), /api/whole -> api, /manual -> docs (stripped)")
 }

@@ -56,11 +56,11 @@ func newCutter(t *testing.T, database string) (*cutter, string) {
 	return c, address.String()
 }
 
-// arm counts from 0 again, and cuts at the n-th message from now on, or never for 0.
+// arm counts from 0 again, ends an outage, and cuts at the n-th message from now on, or never for 0.
 func (c *cutter) arm(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.sent, c.cutAt = 0, n
+	c.sent, c.cutAt, c.until = 0, n, time.Time{}
 }
 
 // count returns how many messages were sent since arm.

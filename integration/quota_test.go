@@ -94,6 +94,7 @@ func TestStackDisk_OverTheLimitItTakesNoDeployAndNoLargerData(t *testing.T) {
 
 	// The figures hold after a restart, and nothing of what is refused changes anything.
 	h.restart(t)
+	h.onceRestored(t, st, 1)
 	before := h.eventTypes(t, st)
 	for range 2 {
 		r := h.postDeploy(t, st, program(t), nil)

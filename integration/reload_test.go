@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -51,12 +52,14 @@ func (h *Host) waits(t *testing.T) (all []time.Duration) {
 // hangUp asks the server to be replaced.
 func (h *Host) hangUp(t *testing.T) { h.signal(t, syscall.SIGHUP) }
 
-// reload has another process take the server's place, and waits until the one before has ended.
+// reload has another process take the server's place, and waits until the one before has ended,
+// and with it the connections that nobody has used since.
 func (h *Host) reload(t *testing.T) {
 	t.Helper()
 	before := len(h.reloads(t))
 	h.hangUp(t)
 	h.awaitReload(t, before)
+	h.client.CloseIdleConnections()
 }
 
 // awaitReload waits until another process has taken the server's place, after some others had.
@@ -217,13 +220,21 @@ func (h *Host) notes(t *testing.T, n int, text string) {
 
 func TestReload_KeepsLimitsRetriesAndStreams(t *testing.T) {
 	t.Parallel()
-	h := start(t, reachesLoopback, with("BERTH_REDIS_URL", "embedded"), with("BERTH_CREATES_PER_HOUR", "2"), with("BERTH_WEBHOOK_RETRIES", "8s"), with("BERTH_DRAIN", "2s"))
+	h := start(t, reachesLoopback, with("BERTH_REDIS_URL", "embedded"), with("BERTH_CREATES_PER_HOUR", "3"), with("BERTH_WEBHOOK_RETRIES", "8s"), with("BERTH_DRAIN", "2s"))
 	r := newHook(t)
 	st := h.live(t, page("x"), r.manifest())
 	r.await(t, len(h.events(t, st)), func(delivered) bool { return true })
 	stream := h.stream(t, st.ManageToken, "/v0/stacks/"+st.ID+"/events")
 	last := stream.until(t, isNamed("stack.live"))
 	id := last[len(last)-1].id
+	talker := h.live(t, program(t), manifest(programManifest))
+	follow := "/v0/stacks/" + talker.ID + "/logs?service=web"
+	lines := h.stream(t, talker.ManageToken, follow)
+	says := func(from, to int) {
+		require.Equal(t, http.StatusOK, h.get(t, talker.url("web", fmt.Sprintf("/log?from=%d&to=%d", from, to))).status)
+	}
+	says(1, 3)
+	read := lines.until(t, saying(`"line 2"`))
 	r.answers(func(d delivered) int {
 		if ofType("stack.extended")(d) && len(r.attempts()) < 6 {
 			return http.StatusServiceUnavailable
@@ -239,6 +250,11 @@ func TestReload_KeepsLimitsRetriesAndStreams(t *testing.T) {
 	require.False(t, open, "the stream ends with the process before")
 	again := h.stream(t, st.ManageToken, "/v0/stacks/"+st.ID+"/events", "Last-Event-ID", id)
 	require.Len(t, again.until(t, isNamed("stack.extended")), 1)
+	_, open = lines.next()
+	require.False(t, open, "the stream of lines ends too")
+	says(3, 5)
+	lines = h.stream(t, talker.ManageToken, follow, "Last-Event-ID", read[len(read)-1].id)
+	require.Len(t, lines.until(t, saying(`"line 4"`)), 2)
 	second := r.await(t, 2, ofType("stack.extended"))
 	require.Equal(t, first.id(), second[1].id())
 	require.GreaterOrEqual(t, second[1].at.Sub(first.at), 8*time.Second, "the retry came before its time")
@@ -309,6 +325,39 @@ func TestReload_WaitsForJobsAndTakesNewOnesAlong(t *testing.T) {
 		require.Zero(t, count(h.events(t, st), "stack.restored"))
 		require.Zero(t, count(h.events(t, st), "stack.failed"))
 	}
+}
+
+// A build and an upload that have had their time end as in a restart, and nothing else notices.
+func TestReload_StopsWhatHasHadItsTime(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_DRAIN", "2s"), with("BERTH_RELOAD_WAIT", "3s"))
+	st := h.live(t, program(t), manifest(programManifest))
+	began := h.startOf(t, st, "web")
+	builds := h.create(t, page("x"), manifest("services: [{name: web, runtime: node, build: 'echo it builds; sleep 600', start: x}]"))
+	h.logged(t, builds, "kind=build", "\nit builds\n")
+	upload, err := net.Dial("tcp", h.addr())
+	require.NoError(t, err)
+	defer upload.Close()
+	require.NoError(t, upload.SetDeadline(time.Now().Add(patience)))
+	_, err = io.WriteString(upload, "POST /v0/stacks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/gzip\r\nContent-Length: 1000\r\n\r\nhalf")
+	require.NoError(t, err)
+	h.hangUp(t)
+	h.awaitReload(t, 0)
+	h.notes(t, 1, "jobs are stopped for the reload")
+	h.cutOff(t, builds)
+	answer, err := io.ReadAll(upload)
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "it is still read")
+	require.NotContains(t, string(answer), "HTTP/1.1 201")
+	require.Equal(t, began, h.startOf(t, st, "web"))
+	require.Equal(t, "1", h.served(t, st, "web"))
+	require.Zero(t, count(h.events(t, st), "stack.restored"))
+	eventually(t, "nothing of the build is left", func() error {
+		if left := h.has(t, builds); len(left) > 0 {
+			return fmt.Errorf("there is %q", left)
+		}
+		return nil
+	})
+	require.Equal(t, 2, h.redeploy(t, st, program(t), manifest(programManifest)).Generation)
 }
 
 func TestReload_AProgramThatFailsLeavesTheOldOneServing(t *testing.T) {

@@ -77,7 +77,7 @@ func TestStart_OnATakenAddressRecordsNothing(t *testing.T) {
 		h.env[name] = free
 	}
 	h.run(t)
-	require.Equal(t, 1, count(h.events(t, st), "stack.restored"))
+	h.onceRestored(t, st, 1)
 }
 
 // Without the installation's id nothing of its stacks would be found.

@@ -52,6 +52,7 @@ func TestMail_ConfirmsAnAddressAndLetsAForgottenPasswordBeChosenAnew(t *testing.
 	h, box := mailing(t)
 	b := h.browser(t)
 	b.signUp(ana)
+	b.sees("open the link in the mail to it")
 	m := awaitMail(t, box)
 	require.Equal(t, ana, m.To)
 	require.Equal(t, "Confirm your address", m.Header.Get("Subject"))

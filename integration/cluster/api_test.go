@@ -45,9 +45,10 @@ type Service struct {
 
 // Event is one line of a stack's history.
 type Event struct {
-	ID   int64          `json:"id"`
-	Type string         `json:"type"`
-	Data map[string]any `json:"data"`
+	ID        int64          `json:"id"`
+	Type      string         `json:"type"`
+	Data      map[string]any `json:"data"`
+	CreatedAt float64        `json:"created_at"` // Unix seconds
 }
 
 // url is the address of a service's path.
@@ -154,7 +155,7 @@ func (r Reply) stack(t *testing.T) *Stack {
 func (h *Host) attempt(t *testing.T, method, url string, body []byte, headers ...string) Reply {
 	t.Helper()
 	if strings.HasPrefix(url, "/") {
-		url = baseURL + url
+		url = h.c.env["BERTH_BASE_URL"] + url
 	}
 	req, err := http.NewRequestWithContext(context.Background(), method, url, bytes.NewReader(body))
 	require.NoError(t, err)

@@ -48,6 +48,50 @@ func TestCluster_PostgresAway(t *testing.T) {
 	}
 }
 
+// PostgreSQL is away and the server of a worker is restarted: it waits for PostgreSQL, and since it
+// reaches a manager, nothing of what it runs stops.
+func TestCluster_PostgresAwayWhileAWorkerIsRestarted(t *testing.T) {
+	long(t)
+	c := start(t, clustered)
+	owner := c.on("w1")
+	empty := c.liveOn(t, owner, app, appManifest)
+	c.saysEmpty(t, empty)
+	require.NoError(t, c.lab.Postgres.Kill(t.Context()))
+	owner.kill(t)
+	owner.spawn(t)
+	time.Sleep(3 * grace)
+	require.Contains(t, owner.log.String(), "the server waits for it")
+	require.Contains(t, owner.has(t, empty), "running container web-g1")
+	require.NotContains(t, owner.log.String(), "this node is cut off")
+	require.NoError(t, c.lab.Postgres.Start(t.Context()))
+	owner.awaitAnswer(t)
+	for _, h := range c.hosts {
+		h.serves(t, empty.url("web", "/"), "200 hello from web, generation 1")
+	}
+	require.Same(t, owner, c.owner(t, empty))
+	c.inOrder(t, nil)
+}
+
+// The server of a node stands still, with its connections open: who asks it through another node
+// is told so.
+func TestCluster_ServerStandsStill(t *testing.T) {
+	long(t)
+	c := start(t, clustered)
+	owner, a := c.on("w1"), c.on("m1")
+	st := c.liveOn(t, owner, app, appManifest)
+	ask := func() Reply {
+		return a.as(t, st.ManageToken, http.MethodGet, "/v0/stacks/"+st.ID+"/logs?service=web", "")
+	}
+	require.Equal(t, http.StatusOK, ask().status)
+	require.NoError(t, owner.process.Signal(t.Context(), "STOP"))
+	r := ask() // its client waits for a minute
+	require.Equal(t, http.StatusBadGateway, r.status, r)
+	require.NotEmpty(t, r.header.Get("Retry-After"))
+	require.NoError(t, owner.process.Signal(t.Context(), "CONT"))
+	eventually(t, "it answers again", func() error { return same("200", fmt.Sprint(ask().status)) })
+	c.inOrder(t, nil)
+}
+
 // Redis is away: requests are served and taken all the same.
 func TestCluster_RedisAway(t *testing.T) {
 	long(t)

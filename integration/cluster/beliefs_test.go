@@ -161,16 +161,18 @@ func (a *agent) serves(t *testing.T, b *belief, now *Stack) {
 const emptyLife = 10 * time.Second
 
 // dataHolds asserts that every file which a live stack wrote is in its data, or, if it was
-// written just before its node was lost, in what that node has kept ever since.
+// written just before its node was lost or is in no snapshot that was restored, in what that node
+// has kept ever since.
 func (a *agent) dataHolds(t *testing.T, b *belief) {
 	t.Helper()
+	restored := a.chaos.c.env["BERTH_NODE_LOST"] == "restore"
 	for name, file := range b.files {
 		got := a.any().reads(t, b.st, name)
 		if got == "200 "+file.content {
 			continue
 		}
 		require.Equal(t, "200 no such file", got, "%s of stack %s", name, b.st.ID)
-		justBefore := func(r reign) bool { return file.at.After(r.lease.Add(-emptyLife)) }
+		justBefore := func(r reign) bool { return restored || file.at.After(r.lease.Add(-emptyLife)) }
 		require.True(t, slices.ContainsFunc(a.chaos.owners.taken(b.st.ID), justBefore),
 			"%s of stack %s, written at %s, is lost: %+v", name, b.st.ID, file.at.Format(time.StampMilli), a.chaos.owners.of(b.st.ID))
 		a.chaos.count("file left on a lost node")

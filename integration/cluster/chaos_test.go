@@ -30,7 +30,8 @@ const (
 // TestChaos_TheInvariantsHold has agents create, change, claim and delete stacks through
 // random nodes while nodes, their engines and servers, and what they share are killed,
 // frozen and cut off at random. BERTH_CHAOS_FOR says for how long, as in 20m
-// (make cluster-chaos). BERTH_CHAOS_SEED repeats the order of an earlier run's faults.
+// (make cluster-chaos). BERTH_CHAOS_SEED repeats the order of an earlier run's faults. With an odd
+// one the stacks of lost nodes are restored from snapshots, with an even one they wait.
 func TestChaos_TheInvariantsHold(t *testing.T) {
 	long(t)
 	length, seed := chaosRound, time.Now().UnixNano()&0xffffff
@@ -44,7 +45,11 @@ func TestChaos_TheInvariantsHold(t *testing.T) {
 		require.NoError(t, err)
 	}
 	t.Logf("BERTH_CHAOS_SEED=%d", seed)
-	c := start(t, clustered, with("BERTH_RETENTION", "40s"), with("BERTH_DRAIN", "1s"), with("BERTH_EXPIRY_NOTICE", "1s"), with("BERTH_ORPHAN_GRACE", "1s"))
+	opts := []Option{clustered, with("BERTH_RETENTION", "40s"), with("BERTH_DRAIN", "1s"), with("BERTH_EXPIRY_NOTICE", "1s"), with("BERTH_ORPHAN_GRACE", "1s")}
+	if seed%2 == 1 {
+		opts = append(opts, restoring)
+	}
+	c := start(t, opts...)
 	x := newChaos(t, c, uint64(seed))
 	began := time.Now()
 	var before []invariants.Occurrence
@@ -181,9 +186,6 @@ func (x *chaos) strike(t *testing.T, ctx context.Context) {
 // window is a time in which a node may run what is not its own.
 type window struct{ from, to time.Time }
 
-// longestFault is how long a server may have been dead when it is found so.
-const longestFault = chaosRound
-
 // excuse notes that a node's server stood still with its machine, or was dead, for a time until
 // now: it has to notice what was taken from it meanwhile.
 func (x *chaos) excuse(h *Host, length time.Duration) {
@@ -194,7 +196,7 @@ func (x *chaos) excuse(h *Host, length time.Duration) {
 func (x *chaos) excuseDead() {
 	for _, h := range x.c.hosts {
 		if !h.process.Alive() {
-			x.excuse(h, longestFault)
+			x.excuse(h, time.Since(h.process.EndedAt()))
 		}
 	}
 }

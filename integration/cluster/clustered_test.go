@@ -247,6 +247,19 @@ func (c *Cluster) awaitPushed(t *testing.T, st *Stack, tags int) {
 	})
 }
 
+// saysEmpty waits until the lease of a node says that one of its stacks has no data, and of others
+// does not say so.
+func (c *Cluster) saysEmpty(t *testing.T, empty *Stack, full ...*Stack) {
+	t.Helper()
+	eventually(t, "the lease says which stacks have no data", func() error {
+		said := c.sql(t, "SELECT empty FROM nodes JOIN stacks ON stacks.node = nodes.id WHERE stacks.id = '"+empty.ID+"'")
+		if !strings.Contains(said, empty.ID) || slices.ContainsFunc(full, func(st *Stack) bool { return strings.Contains(said, st.ID) }) {
+			return fmt.Errorf("it says %s", said)
+		}
+		return nil
+	})
+}
+
 // tags returns what the registry has of a stack.
 func (c *Cluster) tags(t *testing.T, st *Stack) []string {
 	t.Helper()

@@ -125,7 +125,7 @@ func (c *Cluster) liveFor(t *testing.T, owner *Host, point string) *Stack {
 		owner.kill(t)
 		owner.run(t)
 	}
-	time.Sleep(2 * lease) // so that the lease says that it is empty
+	c.saysEmpty(t, st)
 	return st
 }
 
@@ -201,7 +201,7 @@ func TestCluster_NodeAwayAndBack(t *testing.T) {
 			a.write(t, full, "kept", "data")
 			c.awaitPushed(t, site, 1)
 			c.awaitPushed(t, empty, 2)
-			time.Sleep(2 * lease)
+			c.saysEmpty(t, empty, full)
 			var watched []func() error
 			for _, st := range []*Stack{empty, full} {
 				watched = append(watched, c.watch(t, st))

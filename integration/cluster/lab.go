@@ -80,6 +80,7 @@ var NodeNames = []string{"m1", "w1", "w2"}
 
 // The last part of each machine's address.
 const (
+	gatewayHost  = 1 // this machine, as the others reach it
 	firstNode    = 11
 	registryHost = 20
 	postgresHost = 21

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/docker/docker/api/types/swarm"
 	"github.com/stretchr/testify/require"
 )
 
@@ -42,7 +43,7 @@ func TestCluster_NodeKilled(t *testing.T) {
 	a.write(t, doomed, "kept", "data")
 	c.awaitPushed(t, site, 1)
 	c.awaitPushed(t, empty, 2)
-	time.Sleep(lease) // so that the lease says which are empty
+	c.saysEmpty(t, empty, full, doomed)
 	before := c.history(t)
 
 	require.NoError(t, owner.node.Machine.Kill(t.Context()))
@@ -82,12 +83,48 @@ func TestCluster_NodeKilled(t *testing.T) {
 // A node is cut off from all others: it stops what they take, and goes on with the rest.
 func TestCluster_NodeCutOff(t *testing.T) {
 	long(t)
-	t.Run("with its server", func(t *testing.T) { cutsOff(t, func(*Host) {}) })
+	t.Run("with its server", func(t *testing.T) { cutsOff(t, "w1", func(*Host) {}) })
 	t.Run("and its server is restarted", func(t *testing.T) {
-		cutsOff(t, func(owner *Host) {
+		cutsOff(t, "w1", func(owner *Host) {
 			owner.kill(t)
 			owner.spawn(t)
 		})
+	})
+	t.Run("and it is one of three managers", func(t *testing.T) {
+		lab := theLab(t)
+		for _, name := range NodeNames[1:] {
+			lab.setRole(t, name, swarm.NodeRoleManager)
+		}
+		t.Cleanup(func() { // once all nodes are back
+			for _, name := range NodeNames[1:] {
+				lab.setRole(t, name, swarm.NodeRoleWorker)
+			}
+		})
+		cutsOff(t, NodeNames[0], func(*Host) {})
+	})
+}
+
+// setRole makes a node a manager or a worker of the swarm.
+func (l *Lab) setRole(t *testing.T, name string, role swarm.NodeRole) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	manager := l.Nodes[0].Engine
+	eventually(t, name+" is a "+string(role), func() error {
+		info, err := l.Node(name).Engine.Info(ctx)
+		if err != nil {
+			return err
+		}
+		n, _, err := manager.NodeInspectWithRaw(ctx, info.Swarm.NodeID)
+		if err != nil {
+			return err
+		}
+		if n.Spec.Role != role {
+			n.Spec.Role = role
+			if err := manager.NodeUpdate(ctx, n.ID, n.Version, n.Spec); err != nil {
+				return err
+			}
+		}
+		return same(fmt.Sprint(role == swarm.NodeRoleManager), fmt.Sprint(info.Swarm.ControlAvailable))
 	})
 }
 
@@ -96,17 +133,19 @@ func TestCluster_NodeCutOff(t *testing.T) {
 const stubborn = `{name: stubborn, services: [{name: web, runtime: node, start: "trap '' TERM; exec perl server.pl", stop_timeout: 60s}]}`
 
 // cutsOff cuts off a node with a stack of each kind, then does something to its server.
-func cutsOff(t *testing.T, then func(owner *Host)) {
+func cutsOff(t *testing.T, name string, then func(owner *Host)) {
 	t.Helper()
 	c := start(t, clustered)
-	owner, a, b := c.on("w1"), c.on("m1"), c.on("w2")
+	owner := c.on(name)
+	a := c.after(owner)
+	b := c.after(a)
 	site := c.liveOn(t, owner, page("a page"), "")
 	empty := c.liveOn(t, owner, app, stubborn)
 	full := c.liveOn(t, owner, app, appManifest)
 	a.write(t, full, "kept", "data")
 	c.awaitPushed(t, site, 1)
 	c.awaitPushed(t, empty, 1)
-	time.Sleep(lease)
+	c.saysEmpty(t, empty, full)
 	before := c.history(t)
 
 	require.NoError(t, owner.node.Cut(t.Context()))
@@ -141,6 +180,38 @@ func cutsOff(t *testing.T, then func(owner *Host)) {
 		h.serves(t, site.url("web", "/"), "200 a page")
 	}
 	require.Same(t, owner, c.owner(t, full))
+	c.inOrder(t, before)
+}
+
+// A node is cut off whose stacks others restore from their snapshots: it stops them all before
+// that, and what it wrote since the snapshot stays there, marked.
+func TestCluster_NodeCutOffAndRestored(t *testing.T) {
+	long(t)
+	c := start(t, clustered, restoring)
+	owner, a := c.on("w1"), c.on("m1")
+	st := c.liveOn(t, owner, app, appManifest)
+	a.write(t, st, "kept", "data")
+	c.awaitPushed(t, st, 1)
+	c.awaitSnapshot(t, st, time.Now())
+	before := c.history(t)
+	require.NoError(t, owner.node.Cut(t.Context()))
+	stopped := false
+	eventually(t, "another node serves the stack", func() error {
+		there, err := owner.inventory(t.Context())
+		if err != nil {
+			return err
+		}
+		stopped = stopped || !contains(there[st.ID], "running container web-g1")
+		return same("200 data", a.get(t, st.url("web", "/read?name=kept")).String())
+	})
+	require.True(t, stopped, "two nodes have run the stack")
+	a.write(t, st, "kept", "since")
+	require.NoError(t, owner.node.Heal(t.Context()))
+	for _, h := range c.hosts {
+		h.serves(t, st.url("web", "/read?name=kept"), "200 since")
+	}
+	require.NotSame(t, owner, c.owner(t, st))
+	owner.keepsData(t, st, a)
 	c.inOrder(t, before)
 }
 
@@ -190,24 +261,20 @@ func TestCluster_TakeoverBreaksOff(t *testing.T) {
 				h.fails = point
 				h.run(t)
 			}
-			time.Sleep(lease)
+			c.saysEmpty(t, st)
 			before := c.history(t)
 			require.NoError(t, owner.node.Machine.Kill(t.Context()))
-			dead := b
 			select {
 			case <-b.process.Ended():
 			case <-a.process.Ended():
-				dead = a
 			case <-time.After(patience):
 				t.Fatal("nobody takes the stack")
 			}
-			time.Sleep(time.Second)
-			for _, h := range []*Host{a, b} {
+			for _, h := range []*Host{a, b} { // the other one would die there, too
 				h.fails = ""
-				if h == dead || !h.process.Alive() {
-					h.wait(t)
-					h.run(t)
-				}
+				_ = h.process.Signal(context.Background(), "KILL")
+				h.wait(t)
+				h.run(t)
 			}
 			for _, h := range []*Host{a, b} {
 				h.serves(t, st.url("web", "/"), "200 hello from web, generation 1")

@@ -202,6 +202,7 @@ type execution struct {
 	machine *Machine
 	id      string
 	done    chan struct{} // closed when all its output was read
+	ended   time.Time     // when that was; to be read once done is closed
 }
 
 // begin starts a command on the machine. It may write to out until done is closed.
@@ -217,7 +218,10 @@ func (m *Machine) begin(ctx context.Context, o container.ExecOptions, input stri
 	}
 	e := &execution{machine: m, id: made.ID, done: make(chan struct{})}
 	go func() {
-		defer close(e.done)
+		defer func() {
+			e.ended = time.Now()
+			close(e.done)
+		}()
 		defer stream.Close()
 		if input != "" {
 			_, _ = io.WriteString(stream.Conn, input)

@@ -1,8 +1,10 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"sync"
 	"testing"
 	"time"
 
@@ -139,7 +141,7 @@ func TestCluster_Rollout(t *testing.T) {
 		stacks = append(stacks, c.liveOn(t, h, app, appManifest))
 	}
 	for _, h := range c.hosts {
-		loads := c.pressBeside(t, h, stacks)
+		loads, creates := c.pressBeside(t, h, stacks), c.after(h).keepsCreating(t)
 		began := time.Now()
 		require.NoError(t, h.process.Signal(t.Context(), "TERM"))
 		eventually(t, "it says that it stops", func() error { return same("503", fmt.Sprint(h.get(t, "/healthz").status)) })
@@ -151,6 +153,43 @@ func TestCluster_Rollout(t *testing.T) {
 		for _, load := range loads {
 			load.lostNone(t)
 		}
+		made := creates()
+		t.Logf("%d stacks were created meanwhile", len(made))
+		require.NotEmpty(t, made)
+		for _, st := range made {
+			c.after(h).mustLive(t, st)
+			c.remove(t, st)
+			c.forget(st)
+		}
 	}
 	c.inOrder(t, nil)
+}
+
+// keepsCreating creates one stack after the other through the node until the caller calls end,
+// which returns them. A create that is refused, with a word when to try again, is no failure: its
+// node was chosen just before it stopped.
+func (h *Host) keepsCreating(t *testing.T) (end func() []*Stack) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	body, contentType := form(t, page("a page"), "")
+	var made []*Stack
+	var creating sync.WaitGroup
+	creating.Go(func() {
+		for ctx.Err() == nil {
+			switch r := h.attempt(t, http.MethodPost, "/v0/stacks", body, "Content-Type", contentType); {
+			case r.status == http.StatusCreated:
+				st := r.stack(t)
+				h.c.adopt(st)
+				made = append(made, st)
+			case r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") == "":
+				t.Errorf("a create through %s: %s", h.node.Name, r)
+			}
+			nap(ctx, 200*time.Millisecond)
+		}
+	})
+	return func() []*Stack {
+		cancel()
+		creating.Wait()
+		return made
+	}
 }

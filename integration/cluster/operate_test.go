@@ -57,6 +57,7 @@ func TestCluster_MovesOneStack(t *testing.T) {
 		require.Equal(t, "200 hello from web, generation 1", h.get(t, st.url("web", "/")).String())
 		require.Equal(t, "200 data", h.reads(t, st, "kept"))
 	}
+	require.Regexp(t, st.ID+` .* `+to.node.Name+`\b`, third.berthd(t, "stacks", "list"))
 	third.berthd(t, "stacks", "move", st.ID, to.node.Name) // where it is
 	require.Contains(t, third.refuses(t, "stacks", "move", st.ID, "w9"), `there is no node "w9"`)
 	require.Contains(t, third.refuses(t, "stacks", "move", "stk_ffffffffffff", "w1"), "there is no stack")

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/docker/docker/api/types/container"
 )
@@ -45,6 +46,12 @@ func (p *Process) Signal(ctx context.Context, signal string) error {
 
 // Ended is closed when the program has ended, also when its machine was killed.
 func (p *Process) Ended() <-chan struct{} { return p.running.done }
+
+// EndedAt returns when the program ended. It waits for that.
+func (p *Process) EndedAt() time.Time {
+	<-p.Ended()
+	return p.running.ended
+}
 
 // Alive reports whether the program has not ended.
 func (p *Process) Alive() bool {

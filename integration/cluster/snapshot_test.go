@@ -126,20 +126,27 @@ func TestCluster_NodeKilledAndRestored(t *testing.T) {
 		h.serves(t, st.url("web", "/read?name=kept"), "200 elsewhere")
 	}
 	require.NotSame(t, owner, c.owner(t, st))
+	owner.keepsData(t, st, a)
+	require.Equal(t, 1, strings.Count(strings.Join(types(a.events(t, st)), " "), "stack.restored"))
+	c.inOrder(t, before)
+}
+
+// keepsData asserts that a node that another one took a stack from has its data and nothing else
+// of it, and that the other one's berthd names the volume. It removes that, as an operator does.
+func (h *Host) keepsData(t *testing.T, st *Stack, other *Host) {
+	t.Helper()
 	data := "berth-" + strings.TrimPrefix(st.ID, "stk_") + "-web-data"
 	eventually(t, "the volume is marked", func() error {
-		if shown := a.berthd(t, "stacks", "show", st.ID, "--json"); !strings.Contains(shown, data) {
+		if shown := other.berthd(t, "stacks", "show", st.ID, "--json"); !strings.Contains(shown, data) {
 			return fmt.Errorf("it is not in %s", shown)
 		}
 		return nil
 	})
-	require.Equal(t, []string{"volume web-data"}, owner.has(t, st), "no process runs there, and the data stays")
-	require.Equal(t, 1, strings.Count(strings.Join(types(a.events(t, st)), " "), "stack.restored"))
-	require.NoError(t, owner.node.Engine.VolumeRemove(t.Context(), data, false))
-	left, err := owner.node.Engine.VolumeList(t.Context(), volume.ListOptions{Filters: ofStacks()})
+	require.Equal(t, []string{"volume web-data"}, h.has(t, st))
+	require.NoError(t, h.node.Engine.VolumeRemove(t.Context(), data, false))
+	left, err := h.node.Engine.VolumeList(t.Context(), volume.ListOptions{Filters: ofStacks()})
 	require.NoError(t, err)
 	require.Empty(t, left.Volumes)
-	c.inOrder(t, before)
 }
 
 // A server dies at each step of a snapshot: afterwards no process is left paused, none was
