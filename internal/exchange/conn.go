@@ -140,14 +140,22 @@ func (c *conn) send(head, body []byte) error {
 }
 
 // sendWhole writes a whole request, at the latest before its answer is read. An error may come
-// with that, as fault.
+// with that, as fault. If the connection was kept and looksLate, that looks at it, too.
 func (c *conn) sendWhole(head, body []byte) error {
-	if c.socket == nil {
+	switch {
+	case c.socket == nil:
 		return c.send(head, body)
+	case c.used && len(body) == 0:
+		c.socket.WriteFirstIfSilent(head)
+	default:
+		c.socket.WriteFirst(head, body)
 	}
-	c.socket.WriteFirst(head, body)
 	return nil
 }
+
+// looksLate reports whether sendWhole looks at the connection when it writes a request without a
+// body, which is as late as can be.
+func (c *conn) looksLate() bool { return c.socket != nil }
 
 // fault returns why the request that sendWhole was given could not be written.
 func (c *conn) fault() error {

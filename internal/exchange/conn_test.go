@@ -85,7 +85,7 @@ func TestConn_AResetThatALookMeetsIsNoEnd(t *testing.T) {
 func TestUpstream_CatchesAServiceOnAConnectionThatIsTooOld(t *testing.T) {
 	for name, close := range map[string]func(*Upstream){
 		"before the next request": func(u *Upstream) {
-			if c, err := u.get(t.Context(), false); err == nil {
+			if c, err := u.get(t.Context(), false, false); err == nil {
 				t.Errorf("got %v", c)
 			}
 		},

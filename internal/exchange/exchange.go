@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/berth-host/berth/internal/socket"
 	"github.com/berth-host/berth/internal/wire"
 )
 
@@ -48,6 +49,7 @@ type exchange struct {
 
 var (
 	errStale        = errors.New("the pooled connection was closed")
+	errUnsent       = errors.New("the pooled connection was closed before the request was sent")
 	errSilentCaller = errors.New("no byte of the request's body came in time")
 )
 
@@ -81,8 +83,8 @@ func (u *Upstream) Serve(call Call, of Tenant) *Failure {
 	x.expect = u.kind != Inner && x.r.Expects()
 	x.upgrade = x.r.Upgrade()
 	err := x.attempt(false)
-	for again := 0; errors.Is(err, errStale) && again < maxAgain; again++ {
-		x.begun = !x.r.IsSafe()
+	for again := 0; (errors.Is(err, errStale) || errors.Is(err, errUnsent)) && again < maxAgain; again++ {
+		x.begun = x.begun || errors.Is(err, errStale) && !x.r.IsSafe()
 		err = x.attempt(true)
 	}
 	switch {
@@ -99,7 +101,7 @@ func (u *Upstream) Serve(call Call, of Tenant) *Failure {
 // caller has seen nothing yet.
 func (x *exchange) attempt(fresh bool) error {
 	ctx := x.call.Context()
-	c, err := x.u.get(ctx, fresh)
+	c, err := x.u.get(ctx, x.hasBody, fresh)
 	if err != nil {
 		x.gone = ctx.Err() != nil
 		return noConnection{err}
@@ -115,6 +117,13 @@ func (x *exchange) attempt(fresh bool) error {
 	// A server may refuse a head that it has not read to its end, and close.
 	err = x.receive()
 	unsent = cmp.Or(unsent, c.fault())
+	switch unsent {
+	case socket.ErrSpoke:
+		x.u.distrust()
+		return errUnsent
+	case socket.ErrGone:
+		return errUnsent
+	}
 	x.doubt = x.doubt || unsent != nil
 	if err != nil {
 		return x.classify(cmp.Or(unsent, err))

@@ -83,10 +83,11 @@ func NewUpstream(dial func(context.Context) (net.Conn, error), k Kind, o Options
 	return u
 }
 
-// get returns an idle connection that is open and silent. If there is none, or fresh is
-// set, it returns a new one, or one that has become idle before it could begin to connect.
-func (u *Upstream) get(ctx context.Context, fresh bool) (*conn, error) {
-	if c := u.takeIdle(fresh); c != nil {
+// get returns an idle connection that is open and silent; if the request has no body, that may be
+// left to sendWhole. If there is none, or fresh is set, it returns a new one, or one that has
+// become idle before it could begin to connect.
+func (u *Upstream) get(ctx context.Context, hasBody, fresh bool) (*conn, error) {
+	if c := u.takeIdle(hasBody, fresh); c != nil {
 		return c, nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, u.connect, os.ErrDeadlineExceeded)
@@ -104,7 +105,7 @@ func (u *Upstream) get(ctx context.Context, fresh bool) (*conn, error) {
 			defer func() { <-u.turns }()
 			return u.connectNow(ctx)
 		case <-freed:
-			if c := u.takeIdle(fresh); c != nil {
+			if c := u.takeIdle(hasBody, fresh); c != nil {
 				return c, nil
 			}
 		case <-ctx.Done():
@@ -113,18 +114,21 @@ func (u *Upstream) get(ctx context.Context, fresh bool) (*conn, error) {
 	}
 }
 
-// takeIdle returns an idle connection that is open and silent; nil if there is none, or fresh
-// is set.
-func (u *Upstream) takeIdle(fresh bool) *conn {
+// takeIdle returns an idle connection as get does; nil if there is none, or fresh is set.
+func (u *Upstream) takeIdle(hasBody, fresh bool) *conn {
 	for !fresh {
 		c := u.pop()
 		if c == nil {
 			break
 		}
+		old := time.Now().After(c.until)
+		if !old && !hasBody && c.looksLate() {
+			return c
+		}
 		switch sight := c.look(); {
 		case sight == speaking && u.kind != Node: // a node's TLS may speak by itself
 			u.distrust()
-		case sight == silent && time.Now().Before(c.until):
+		case sight == silent && !old:
 			return c
 		}
 		u.discard(c)

@@ -55,18 +55,21 @@ func (x *exchange) appendPassed(p []byte) []byte {
 // appendOwn appends the headers that the proxy itself sets.
 func (x *exchange) appendOwn(p []byte) []byte {
 	p = x.appendCaller(p, x.call.Caller())
-	if x.r.Has("Te", "trailers") {
+	trailers := x.r.Has("Te", "trailers")
+	if trailers {
 		p = appendField(p, "Te", "trailers")
 	}
 	if x.expect {
 		p = appendField(p, "Expect", "100-continue")
 	}
-	switch {
-	case x.upgrade != "":
+	if x.upgrade != "" {
 		p = appendField(p, "Connection", "Upgrade")
 		p = appendField(p, "Upgrade", x.upgrade)
-	case x.u.kind == Inner:
+	} else if x.u.kind == Inner {
 		p = appendField(p, "Connection", "close")
+	}
+	if trailers {
+		p = appendField(p, "Connection", "TE") // or an intermediary may pass it on (RFC 9110, 10.1.4)
 	}
 	return p
 }

@@ -18,8 +18,9 @@ type Conn struct {
 	in  input
 	out output
 
-	first bool  // the next Read writes out first
-	fault error // why it could not; see Fault
+	first   bool  // the next Read writes out first
+	careful bool  // unless something has come
+	fault   error // why it could not; see Fault
 }
 
 // input is what Read does.
@@ -80,15 +81,29 @@ func (c *Conn) Read(p []byte) (int, error) {
 // that of a deadline or of a closed connection.
 func (c *Conn) Await(step func(fd uintptr) bool) error { return c.raw.Read(step) }
 
-// WriteFirst has the next Read write up to three parts and then wait, which spares the read that
-// finds nothing yet. It is for requests: nothing may be under way to this side before they are
-// written. The parts must not change, and nothing else be written, until that Read has returned.
+// WriteFirst has the next Read write up to three parts first. The parts must not change, and
+// nothing else be written, until that Read has returned.
 func (c *Conn) WriteFirst(parts ...[]byte) {
 	c.out.begin(parts)
-	c.first, c.fault = true, nil
+	c.first, c.careful, c.fault = true, false, nil
 }
 
-// Fault returns why what WriteFirst was last given could not be written; nil if it was.
+// WriteFirstIfSilent is like WriteFirst, but writes nothing if something has come from the other
+// side: Fault is ErrSpoke or ErrGone then. Otherwise Read waits once it has written, since nothing
+// can have come that it would not be woken for; that spares the read that finds nothing yet.
+func (c *Conn) WriteFirstIfSilent(parts ...[]byte) {
+	c.WriteFirst(parts...)
+	c.careful = true
+}
+
+// Faults of WriteFirstIfSilent, with which nothing has been written.
+var (
+	ErrSpoke = errors.New("bytes have come that were not asked for")
+	ErrGone  = errors.New("the other side has closed the connection")
+)
+
+// Fault returns why what WriteFirst or WriteFirstIfSilent was last given could not be written; nil
+// if it was.
 func (c *Conn) Fault() error { return c.fault }
 
 // Write implements io.Writer.
@@ -114,16 +129,35 @@ func (c *Conn) finishWrite() error {
 // readNow writes what comes first, and reads. It returns false if it has to wait.
 func (c *Conn) readNow(fd uintptr) bool {
 	if c.first {
+		if c.careful && !c.isSilent(fd) {
+			c.first, c.out.parts = false, [maxParts][]byte{}
+			c.in.n, c.in.err = 0, nil
+			return true
+		}
 		if !c.out.writeNow(fd) {
 			return true // Read waits for room
 		}
 		c.first, c.fault = false, c.out.end()
-		if c.fault == nil {
+		if c.fault == nil && c.careful {
 			return false // the answer wakes it
 		}
 	}
 	c.in.n, c.in.err = Read(fd, c.in.p)
 	return c.in.err != syscall.EAGAIN
+}
+
+// isSilent reports whether nothing has come, or else sets the fault.
+func (c *Conn) isSilent(fd uintptr) bool {
+	n, err := Peek(fd, c.in.p[:1])
+	switch {
+	case err == syscall.EAGAIN:
+		return true
+	case n > 0:
+		c.fault = ErrSpoke
+	default:
+		c.fault = ErrGone
+	}
+	return false
 }
 
 func (o *output) begin(parts [][]byte) {

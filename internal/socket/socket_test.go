@@ -2,6 +2,7 @@ package socket
 
 import (
 	"bytes"
+	"errors"
 	"crypto/rand"
 	"io"
 	"net"
@@ -98,7 +99,7 @@ func TestWriteParts_WritesAllInOrder(t *testing.T) {
 func TestWrite_EndsWithItsDeadlineAndTheConnection(t *testing.T) {
 	c, other := pair(t)
 	body := large()
-	require.NoError(t, c.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
+	require.NoError(t, c.SetWriteDeadline(time.Now().Add(time.Second)))
 	n, err := c.Write(body)
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	require.Positive(t, n)
@@ -158,6 +159,52 @@ func TestWriteFirst_EndsWithTheDeadlines(t *testing.T) {
 	}
 }
 
+// What has come before is not taken for an answer, nor waited for.
+func TestWriteFirstIfSilent_WritesOnlyIfNothingHasCome(t *testing.T) {
+	for name, tt := range map[string]struct {
+		before func(other *net.TCPConn) error
+		fault  error
+	}{
+		"nothing": {func(*net.TCPConn) error { return nil }, nil},
+		"bytes":   {func(other *net.TCPConn) error { _, err := io.WriteString(other, "early"); return err }, ErrSpoke},
+		"its end": {(*net.TCPConn).CloseWrite, ErrGone},
+		"a reset": {func(other *net.TCPConn) error { return errors.Join(other.SetLinger(0), other.Close()) }, ErrGone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, other := pair(t)
+			require.NoError(t, tt.before(other))
+			if tt.fault != nil { // it has arrived
+				require.Eventually(t, func() bool {
+					var err error
+					require.NoError(t, c.raw.Control(func(fd uintptr) { _, err = Peek(fd, make([]byte, 1)) }))
+					return err != syscall.EAGAIN
+				}, 10*time.Second, time.Millisecond)
+			}
+			asked := make(chan string, 1)
+			go func() {
+				p := make([]byte, 10)
+				n, _ := other.Read(p)
+				asked <- string(p[:n])
+				_, _ = io.WriteString(other, "answer")
+			}()
+			require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
+			c.WriteFirstIfSilent([]byte("ask"))
+			p := make([]byte, 10)
+			n, err := c.Read(p)
+			require.Equal(t, tt.fault, c.Fault())
+			if tt.fault == nil {
+				require.NoError(t, err)
+				require.Equal(t, "answer", string(p[:n]))
+				require.Equal(t, "ask", <-asked)
+				return
+			}
+			require.Equal(t, io.EOF, err)
+			require.NoError(t, c.Close())
+			require.Empty(t, <-asked)
+		})
+	}
+}
+
 func TestPeek_LeavesWhatIsThere(t *testing.T) {
 	c, other := pair(t)
 	p := make([]byte, 1)
@@ -171,7 +218,7 @@ func TestPeek_LeavesWhatIsThere(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, other.CloseWrite())
 	for range 2 {
-		require.Eventually(t, func() bool { n, err := look(); return n == 1 && err == nil }, time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { n, err := look(); return n == 1 && err == nil }, 10*time.Second, time.Millisecond)
 	}
 	_, err = c.Read(p)
 	require.NoError(t, err)
