@@ -3,6 +3,7 @@ package edge
 import (
 	"errors"
 	"io"
+	"net"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -134,6 +135,9 @@ func (a *ahead) fill() error {
 // readNow reads what is there. If that is nothing, the error is os.ErrDeadlineExceeded, after
 // which TLS goes on as before.
 func (c *conn) readNow(p []byte) (n int, err error) {
+	if !c.seat.come() {
+		return 0, net.ErrClosed
+	}
 	raw, err := c.TCPConn.SyscallConn()
 	if err != nil {
 		return 0, err

@@ -148,15 +148,16 @@ func (l *lane) next() step {
 		}
 	}
 	if l.used { // the time for the first one has begun with the connection
+		if !l.awaitLeast() {
+			return end
+		}
 		l.whole = time.Now().Add(l.srv.lanes.headTimeout)
-	}
-	if l.posted && !l.skipEnding() {
-		return end
 	}
 	for {
 		n, verdict := l.scanner.Scan(&l.req, l.have)
 		switch {
-		case verdict == wire.Partial && len(l.have) < maxPlainHead, verdict != wire.Plain && l.used && len(l.have) < leastHead:
+		case verdict == wire.Partial && len(l.have) < maxPlainHead:
+			l.limit(l.whole)
 			if !l.awaitMore() {
 				return end
 			}
@@ -178,25 +179,27 @@ func (l *lane) next() step {
 }
 
 // leastHead is how many bytes net/http waits for before it looks at a request that is not the
-// first one. Here they count as a head that has begun.
+// first one. Until then the connection is idle.
 const leastHead = 4
 
-// skipEnding drops what net/http drops after a POST, too: an end of line that a caller sent
-// behind the body (RFC 9112, 2.2).
-func (l *lane) skipEnding() bool {
+// awaitLeast waits for what net/http waits for before a request begins that is not the first one,
+// and drops what it drops after a POST: an end of line that a caller sent behind the body
+// (RFC 9112, 2.2).
+func (l *lane) awaitLeast() bool {
 	for len(l.have) < leastHead {
-		if !l.awaitMore() {
+		if l.limitIdle(); !l.awaitMore() || !l.c.seat.use() {
 			return false
 		}
+	}
+	if !l.posted {
+		return true
 	}
 	l.posted = false
 	n := 0
 	for n < leastHead && (l.have[n] == '\r' || l.have[n] == '\n') {
 		n++
 	}
-	if l.use(n); len(l.have) == 0 {
-		return l.awaitMore()
-	}
+	l.use(n)
 	return true
 }
 
@@ -280,8 +283,7 @@ func (l *lane) awaitTLS() bool {
 // rest puts the lane to rest until the next request.
 func (l *lane) rest() {
 	l.dropBuffer()
-	clear(l.req.Fields[:cap(l.req.Fields)]) // they hold on to the last head
-	l.req = wire.Request{Fields: l.req.Fields[:0]}
+	l.scanner.Rest(&l.req)
 	l.limitIdle()
 }
 
@@ -306,9 +308,8 @@ func (l *lane) limit(t time.Time) {
 	l.nc.SetReadDeadline(t)
 }
 
-// awaitMore waits for more of a head that has begun, without the buffer.
+// awaitMore waits for more, until the limit and without the buffer.
 func (l *lane) awaitMore() bool {
-	l.limit(l.whole)
 	l.saved = bytes.Clone(l.have)
 	l.dropBuffer()
 	return l.await()
@@ -343,11 +344,11 @@ func (l *lane) close() {
 
 // hangUp is called when the caller has ended its sending side.
 func (l *lane) hangUp() {
+	l.cancel() // first: whoever sees that the caller has left looks there why an exchange failed
 	l.mu.Lock()
 	l.left = true
 	abort := l.abort
 	l.mu.Unlock()
-	l.cancel()
 	if abort != nil {
 		abort()
 	}

@@ -87,7 +87,7 @@ func takesHeadsInPieces(t *testing.T, certificates []tls.Certificate) {
 		for cut := 1; cut < len(request); cut++ {
 			c, err := net.Dial("tcp", addr)
 			require.NoError(t, err)
-			require.NoError(t, c.SetDeadline(time.Now().Add(5*time.Second))) // the head's limit is longer
+			require.NoError(t, c.SetDeadline(time.Now().Add(9*time.Second))) // the head's limit is longer
 			if certificates != nil {
 				c = tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}}) // the lane is tested, not the certificate
 			}
@@ -122,7 +122,7 @@ func TestLane_KeepsNothingForAnIdleConnection(t *testing.T) {
 				if tt.certificates != nil {
 					c = tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}}) // the lane is tested, not the certificate
 				}
-				_, err = io.WriteString(c, "GET /a HTTP/1.1\r\nHost: "+testService+"\r\nX-Long: "+strings.Repeat("x", 3000)+"\r\n\r\n")
+				_, err = io.WriteString(c, "GET /a HTTP/1.1\r\nHost: "+testService+"\r\nX-Long: "+strings.Repeat("x", 3000)+strings.Repeat("\r\nX-Many: x", 90)+"\r\n\r\n")
 				require.NoError(t, err)
 				_, err = c.Read(make([]byte, 4096))
 				require.NoError(t, err)

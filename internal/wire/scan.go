@@ -32,6 +32,23 @@ type Scanner struct {
 	lines []line
 }
 
+// keptFields is for how many fields Rest keeps room; few requests have more.
+const keptFields = 16
+
+// Rest has s and r, which Scan has filled, hold on to no head, nor to the room that only one with
+// many fields needs.
+func (s *Scanner) Rest(r *Request) {
+	if cap(s.lines) > keptFields {
+		s.lines = nil
+	}
+	fields := r.Fields[:0]
+	if cap(fields) > keptFields {
+		fields = nil
+	}
+	clear(fields[:cap(fields)])
+	*r = Request{Fields: fields}
+}
+
 // Scan reads the head of a request into r from the beginning of p, which it does not keep.
 // It returns the length of the head, or what it is instead of a plain one.
 func (s *Scanner) Scan(r *Request, p []byte) (n int, v Verdict) {
