@@ -46,13 +46,9 @@ func families() []*family {
 	return all
 }
 
-// ensure sets what differs from the wanted rules, all in one step, and reports whether
-// any fixed rule differed.
-func (f *family) ensure(ctx context.Context, want wanted) (changed bool, err error) {
-	found, err := f.read(ctx)
-	if err != nil {
-		return false, err
-	}
+// ensure sets what differs between the rules that were found and the wanted ones, all in one step,
+// and reports whether any fixed rule differed.
+func (f *family) ensure(ctx context.Context, found rules, want wanted) (changed bool, err error) {
 	changed = !f.inPlace(found)
 	lines := f.sharedChanges(found, want)
 	if changed {

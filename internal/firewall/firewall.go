@@ -33,6 +33,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Options configure a Firewall.
@@ -91,8 +93,12 @@ func (f *Firewall) Apply(ctx context.Context, mail []string) error {
 		return err
 	}
 	want := wanted{open: open, build: build, shut: shut, nodes: nodes, pool: f.opts.Pool, mail: intersect(mail, names), present: names, now: time.Now()}
-	for _, fam := range f.families {
-		changed, err := fam.ensure(ctx, want)
+	found, err := f.readAll(ctx)
+	if err != nil {
+		return err
+	}
+	for i, fam := range f.families {
+		changed, err := fam.ensure(ctx, found[i], want)
 		if err != nil {
 			return err
 		}
@@ -101,6 +107,20 @@ func (f *Firewall) Apply(ctx context.Context, mail []string) error {
 		}
 	}
 	return nil
+}
+
+// readAll returns the rules that are there, by family. That takes a program for each, which a server
+// that starts waits for.
+func (f *Firewall) readAll(ctx context.Context) ([]rules, error) {
+	found := make([]rules, len(f.families))
+	group, ctx := errgroup.WithContext(ctx)
+	for i, fam := range f.families {
+		group.Go(func() (err error) {
+			found[i], err = fam.read(ctx)
+			return err
+		})
+	}
+	return found, group.Wait()
 }
 
 // checkHere checks that the engine's containers are on the network of this process.

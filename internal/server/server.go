@@ -173,6 +173,8 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	started := make(chan struct{})
 	s.startCluster(started)
+	documents := make(chan error, 1)
+	go func() { documents <- s.openDocuments() }() // takes as long as to ask the engine
 	if err := s.awaitDatabase(ctx, s.checkAround); err != nil {
 		return err
 	}
@@ -186,7 +188,7 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	s.openMails()
 	s.openAPI(key)
-	if err := s.openDocuments(); err != nil {
+	if err := <-documents; err != nil {
 		return err
 	}
 	s.openPages(key)

@@ -174,7 +174,7 @@ func (s *Supervisor) Take(ctx context.Context, id string) error {
 		return err
 	}
 	if s.lookup(id) == nil {
-		s.take(ctx, st, there[id])
+		s.take(ctx, st, there[id])()
 		s.cfg.Admission.Poke()
 	}
 	return nil

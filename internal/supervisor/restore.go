@@ -15,8 +15,9 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// take puts a stack of an earlier server under supervision.
-func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there engine.Objects) {
+// take puts a stack of an earlier server under supervision, and serves what runs of it. begin has
+// the rest done, beside all else.
+func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there engine.Objects) (begin func()) {
 	newer := s.newerThanRow(st, there)
 	if !newer.none() {
 		s.warnOfNewer(st, newer)
@@ -36,7 +37,7 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there engine.Obj
 	} else {
 		rest = r.failLost(ctx, st, there)
 	}
-	r.tell(func(l *loop) {
+	first := func(l *loop) {
 		// After the rest, which may bring the stack back, and before any deploy, which
 		// may publish under the number of the lost build.
 		l.queue(func(ctx context.Context) {
@@ -51,7 +52,8 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there engine.Obj
 			return
 		}
 		l.startKeepingTime()
-	})
+	}
+	return func() { r.tell(first) }
 }
 
 // failLost fails a lost build and resumes the stack; if the database takes no write

@@ -175,8 +175,8 @@ func New(cfg Config) *Supervisor {
 
 // Start makes the engine agree with the store: it adopts the running containers of live
 // stacks, starts missing ones in the background, fails builds that a dead server left,
-// meets deadlines that have passed, and removes leftovers. The firewall is in place
-// first. From then on the supervisor watches all of it. Start fails if it cannot read
+// meets deadlines that have passed, and removes leftovers. No process starts before the
+// firewall is in place. From then on the supervisor watches all of it. Start fails if it cannot read
 // the stacks from the store, or that is not available before it takes a stack, and may be
 // called again then; what a fault of the host prevents is tried again until it passes, or
 // ctx ends.
@@ -186,8 +186,8 @@ func (s *Supervisor) Start(ctx context.Context) error {
 	}
 	var guarding sync.WaitGroup
 	guarding.Go(func() { s.cfg.Admission.Guard(ctx) })
+	defer guarding.Wait()
 	stacks, there, err := s.survey(ctx)
-	guarding.Wait()
 	if err != nil {
 		return err
 	}
@@ -198,9 +198,14 @@ func (s *Supervisor) Start(ctx context.Context) error {
 	}
 	orphans := s.sweep(ctx, stacks, there)
 	failpoint.Here("start-swept")
-	for _, st := range stacks {
-		s.take(ctx, st, there[st.ID])
+	begin := make([]func(), len(stacks))
+	for i, st := range stacks {
+		begin[i] = s.take(ctx, st, there[st.ID])
 		failpoint.Here("start-taken")
+	}
+	guarding.Wait() // before any process starts
+	for _, do := range begin {
+		do()
 	}
 	s.jobs.Go(func() { s.cfg.Admission.Watch(s.ctx) })
 	s.jobs.Go(s.watchEngine)
