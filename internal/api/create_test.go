@@ -348,6 +348,8 @@ func TestShutdown_FinishesOpenRequests(t *testing.T) {
 	e := newEnv(t)
 	body, contentType := makeForm(t, sourcePart(site(t)))
 	w := e.dial()
+	w.printf("GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n") // so that the server knows of the connection
+	require.Equal(t, http.StatusOK, w.reply().status)
 	text, err := readAll(body)
 	require.NoError(t, err)
 	w.printf("POST /v0/stacks?wait=true HTTP/1.1\r\nHost: a\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",

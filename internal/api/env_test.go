@@ -117,7 +117,7 @@ func (e *env) serve() {
 	go func() { done <- e.api.Serve(e.ln) }()
 	e.t.Cleanup(func() {
 		e.client.CloseIdleConnections()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		require.NoError(e.t, e.api.Shutdown(ctx))
 		require.NoError(e.t, <-done)

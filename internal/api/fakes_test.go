@@ -86,22 +86,24 @@ func (h *fakeHost) note(id string, g stack.Generation) {
 	h.latest[id] = g
 }
 
-// keep notes a source that was uploaded.
-func (h *fakeHost) keep(id string, src *source.Source, services []stack.Service) {
-	h.note(id, stack.Generation{Source: stack.Source{Folder: rand.Text(), Digest: src.Digest()}, Services: services})
+// keep notes a source that was uploaded, and returns the folder that it is to have.
+func (h *fakeHost) keep(id string, src *source.Source, services []stack.Service) (folder string) {
+	folder = rand.Text()
+	h.note(id, stack.Generation{Source: stack.Source{Folder: folder, Digest: src.Digest()}, Services: services})
+	return folder
 }
 
-// move moves the source of the upload that was noted last to its stack.
-func (h *fakeHost) move(id string, src *source.Source) error {
-	return os.Rename(src.Dir(), h.Source(id, h.uploaded(id).Source.Folder))
+// move moves a source to its stack.
+func (h *fakeHost) move(id, folder string, src *source.Source) error {
+	return os.Rename(src.Dir(), h.Source(id, folder))
 }
 
 func (h *fakeHost) Create(ctx context.Context, s *stack.Stack, src *source.Source, receipt *store.Receipt) error {
-	h.keep(s.ID, src, s.Generation.Services)
+	folder := h.keep(s.ID, src, s.Generation.Services)
 	if err := h.store.Create(ctx, s, []stack.Event{s.Created()}, store.WithLimit(3), store.WithReceipt(receipt)); err != nil {
 		return err
 	}
-	return h.move(s.ID, src)
+	return h.move(s.ID, folder, src)
 }
 
 func (h *fakeHost) Configure(ctx context.Context, id string, change stack.EnvChange, receipt *store.Receipt) (*stack.Stack, error) {
@@ -113,7 +115,7 @@ func (h *fakeHost) Configure(ctx context.Context, id string, change stack.EnvCha
 }
 
 func (h *fakeHost) Deploy(ctx context.Context, id string, u source.Upload, receipt *store.Receipt) (*stack.Stack, error) {
-	services := stack.Services(u.Manifest.Services)
+	services, folder := stack.Services(u.Manifest.Services), ""
 	s, err := h.store.Update(ctx, id, func(s *stack.Stack) ([]stack.Event, error) {
 		if err := u.CheckOver(s); err != nil {
 			return nil, err
@@ -128,14 +130,14 @@ func (h *fakeHost) Deploy(ctx context.Context, id string, u source.Upload, recei
 		}
 		s.Notify(u.Manifest.Webhook, u.WebhookSecret)
 		if err == nil {
-			h.keep(id, u.Source, services)
+			folder = h.keep(id, u.Source, services)
 		}
 		return events, err
 	}, store.WithLimit(3), store.WithReceipt(receipt))
 	if err != nil {
 		return nil, err
 	}
-	return s, h.move(id, u.Source)
+	return s, h.move(id, folder, u.Source)
 }
 
 func (h *fakeHost) Claim(ctx context.Context, id, owner, email string) (*stack.Stack, error) {

@@ -248,7 +248,7 @@ func TestStreams_NoticeAtOnceThatTheReaderLeft(t *testing.T) {
 	r.close()
 	select {
 	case <-left:
-	case <-time.After(10 * time.Second): // less than a beat
+	case <-time.After(14 * time.Second): // less than a beat
 		t.Fatal("the stream goes on for nobody")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -265,12 +266,16 @@ func TestCreate_SendsTheForm(t *testing.T) {
 }
 
 func TestCreate_ComesAgainUnderTheSameKeyWhenTheAnswerIsLost(t *testing.T) {
+	var mu sync.Mutex // a handler that panics tells the next one nothing
 	var keys []string
 	var bodies [][]byte
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
+		mu.Lock()
 		keys, bodies = append(keys, r.Header.Get("Idempotency-Key")), append(bodies, body)
-		switch len(keys) {
+		count := len(keys)
+		mu.Unlock()
+		switch count {
 		case 1:
 			panic(http.ErrAbortHandler)
 		case 2:

@@ -186,11 +186,11 @@ func TestRun_LeavesNothingOfADeletedStack(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { next.Run(ctx); close(done) }()
-	require.Eventually(t, func() bool { return len(w.tags()) == 0 }, 5*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return len(w.tags()) == 0 }, time.Minute, 20*time.Millisecond)
 	require.Eventually(t, func() bool {
 		left, err := w.store.DeletedPushed(t.Context())
 		return err == nil && len(left) == 0
-	}, 5*time.Second, 20*time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
 	cancel()
 	<-done
 }

@@ -52,7 +52,7 @@ func TestLane_SeesThatACallerHasLeft(t *testing.T) {
 				}
 				addr, _ := start(t, cfg)
 				fastest := time.Hour
-				for range 5 { // a busy machine may be late now and then
+				for tries := 0; fastest > 100*time.Millisecond && tries < 50; tries++ { // a busy machine may be late now and then
 					c := dialLane(t, addr, tt.secure)
 					_, err := io.WriteString(c, head+tt.after)
 					require.NoError(t, err)
@@ -123,6 +123,7 @@ func TestLane_ServesWhatItHasReadAhead(t *testing.T) {
 			answer()
 			br := bufio.NewReader(c)
 			for i := -1; i < count; i++ {
+				require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
 				res, err := http.ReadResponse(br, nil)
 				require.NoError(t, err)
 				text, err := io.ReadAll(res.Body)

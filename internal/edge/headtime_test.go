@@ -41,7 +41,7 @@ func TestLane_LimitsAHeadOnceOverTheHandOver(t *testing.T) {
 					cfg.TLS = &tls.Config{Certificates: borrowed.TLS.Certificates}
 				}
 				srv := NewServer(cfg)
-				srv.lanes.headTimeout, srv.http.ReadHeaderTimeout = 300*time.Millisecond, time.Hour
+				srv.lanes.headTimeout, srv.http.ReadHeaderTimeout = 2*time.Second, time.Hour
 				l, err := net.Listen("tcp", "127.0.0.1:0")
 				require.NoError(t, err)
 				go srv.Serve(l)
@@ -64,7 +64,11 @@ func TestLane_LimitsAHeadOnceOverTheHandOver(t *testing.T) {
 				}
 				_, err = io.WriteString(c, "GET / HTTP/1.0\r\nHost: "+testService+"\r\n")
 				require.NoError(t, err)
-				<-handed
+				select {
+				case <-handed:
+				case <-time.After(20 * time.Second):
+					t.Fatal("the connection is not handed over")
+				}
 				_, err = br.ReadByte()
 				require.Error(t, err)
 				require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the connection is open")

@@ -247,9 +247,9 @@ func TestStalls_EndAnUpload(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			backend := httptest.NewServer(c.service)
 			t.Cleanup(backend.CloseClientConnections)
-			limit := 300 * time.Millisecond
+			limit := 2 * time.Second
 			cfg := testConfig(who("api"))
-			cfg.StallTimeout = limit
+			cfg.StallTimeout = time.Hour
 			target := proxy.NewUpstream(backend.Listener.Addr().String(), proxy.Options{Log: quiet, HeaderTimeout: limit})
 			cfg.Routes.Set(testHex, proxy.Entry{Status: stack.Live, Name: "shop", Hosts: hosts(target)})
 			addr, _ := start(t, cfg)

@@ -323,7 +323,7 @@ func TestServer_ShutdownTellsBothLanes(t *testing.T) {
 	<-reached
 	down := make(chan error, 1)
 	go func() { down <- srv.Shutdown(context.Background()) }()
-	idle.SetReadDeadline(time.Now().Add(5 * time.Second))
+	idle.SetReadDeadline(time.Now().Add(30 * time.Second))
 	if _, err := in.ReadByte(); err != io.EOF {
 		t.Errorf("an idle connection to the API: %v", err)
 	}

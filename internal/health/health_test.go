@@ -49,7 +49,7 @@ func TestWait_TakesEveryAnswerUnlessAPathIsChosen(t *testing.T) {
 	addr := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
 	require.Nil(t, Wait(t.Context(), Request{Addr: addr}))
 
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	failure := Wait(ctx, Request{Addr: addr, Path: "/up"})
 	require.Equal(t, &Failure{Opened: true, Last: "GET /up answered 418 I'm a teapot; the health check passes with 2xx or 3xx"}, failure)

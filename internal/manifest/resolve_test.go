@@ -399,7 +399,7 @@ func FuzzManifest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		began := time.Now()
 		m, err := Resolve(src, "", Request{Manifest: data})
-		if spent := time.Since(began); spent > 5*time.Second {
+		if spent := time.Since(began); spent > 30*time.Second {
 			t.Fatalf("it took %v", spent)
 		}
 		if err != nil {

@@ -224,6 +224,8 @@ func (w *world) joinAt(protocol int, name string, api http.Handler) *node {
 			if len(without) > 0 {
 				return "", io.EOF
 			}
+			w.mu.Lock()
+			defer w.mu.Unlock()
 			return w.owners["place"], nil
 		},
 	})

@@ -100,7 +100,7 @@ func TestPeer_ConnectsForAFewRequestsAtOnce(t *testing.T) {
 			all.Add(1)
 			for seen, is := most.Load(), now.Add(1); is > seen && !most.CompareAndSwap(seen, is); seen = most.Load() {
 			}
-			time.Sleep(50 * time.Millisecond) // as a handshake takes
+			time.Sleep(500 * time.Millisecond) // as a slow handshake takes
 			return new(net.Dialer).DialContext(ctx, "tcp", server.Listener.Addr().String())
 		},
 	})

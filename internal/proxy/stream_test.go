@@ -109,7 +109,7 @@ func TestProxy_Carries64MBUpWhole(t *testing.T) {
 	for _, length := range []int64{size, -1} {
 		h := sha256.New()
 		body := io.TeeReader(io.LimitReader(rand.NewChaCha8([32]byte{1}), size), h)
-		r := request(t, "PUT", f.addr, "/", body)
+		r := request(t, "PUT", f.addr, "/", body).WithContext(t.Context())
 		r.ContentLength = length
 		_, got := send(t, r)
 		if want := fmt.Sprintf("%d %x <nil> %d", size, h.Sum(nil), length); got != want {

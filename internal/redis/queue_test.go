@@ -43,7 +43,7 @@ func checkQueue(t *testing.T, q *redis.Queue, between func()) {
 
 func TestQueue_GivesMembersWhenTheyAreDue(t *testing.T) {
 	server := miniredis.RunT(t)
-	checkQueue(t, open(t, "redis://"+server.Addr()).Queue("q"), func() {
+	checkQueue(t, openPatiently(t, server).Queue("q"), func() {
 		if keys := slots(server); len(keys) != 3 {
 			t.Errorf("redis holds %v, want three slots", keys)
 		}
@@ -55,7 +55,7 @@ func TestQueue_GivesMembersWhenTheyAreDue(t *testing.T) {
 
 func TestQueue_IsInRedis(t *testing.T) {
 	server := miniredis.RunT(t)
-	q := open(t, "redis://"+server.Addr()).Queue("q")
+	q := openPatiently(t, server).Queue("q")
 	q.Add(t.Context(), "a", start.Add(time.Second))
 	if _, err := server.Lpush(slots(server)[0], "put there"); err != nil {
 		t.Fatal(err)
@@ -82,9 +82,8 @@ func TestQueue_GoesOnWithoutRedis(t *testing.T) {
 
 func TestQueue_AnotherProcessDoesNotTakeItsMembers(t *testing.T) {
 	server := miniredis.RunT(t)
-	url := "redis://" + server.Addr()
-	open(t, url).Queue("q").Add(t.Context(), "a", start)
-	checkTake(t, open(t, url).Queue("q"), start.Add(time.Hour), nil, time.Time{})
+	openPatiently(t, server).Queue("q").Add(t.Context(), "a", start)
+	checkTake(t, openPatiently(t, server).Queue("q"), start.Add(time.Hour), nil, time.Time{})
 	key := slots(server)[0]
 	if ttl := server.TTL(key); ttl <= 0 || ttl > 2*time.Minute || !strings.HasPrefix(key, "berth:queue:q:") {
 		t.Errorf("%s is kept for %s, want it gone soon", key, ttl)

@@ -19,6 +19,19 @@ import (
 func open(t *testing.T, url string) *redis.Client {
 	t.Helper()
 	c, err := redis.Open(t.Context(), url, slog.New(slog.DiscardHandler))
+	return opened(t, c, err)
+}
+
+// openPatiently connects to a Redis that counts as there however late it is, since the machine
+// may be busy.
+func openPatiently(t *testing.T, server *miniredis.Miniredis) *redis.Client {
+	t.Helper()
+	c, err := redis.OpenWith(t.Context(), "redis://"+server.Addr(), slog.New(slog.DiscardHandler), time.Hour, time.Now)
+	return opened(t, c, err)
+}
+
+func opened(t *testing.T, c *redis.Client, err error) *redis.Client {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}

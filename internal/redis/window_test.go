@@ -124,8 +124,7 @@ func TestWindow_GivesBackWhileRedisIsAwayToo(t *testing.T) {
 
 func TestWindow_HoldsWhenRedisLosesItsData(t *testing.T) {
 	server := miniredis.RunT(t)
-	c := open(t, "redis://"+server.Addr())
-	w, other := c.Window("w", 3, time.Hour), open(t, "redis://"+server.Addr()).Window("w", 3, time.Hour)
+	w, other := openPatiently(t, server).Window("w", 3, time.Hour), openPatiently(t, server).Window("w", 3, time.Hour)
 	if got := allowed(t, w, "k", 2); got != 2 {
 		t.Fatalf("%d passed, want 2", got)
 	}
@@ -143,7 +142,7 @@ func TestWindow_HoldsWhenRedisLosesItsData(t *testing.T) {
 
 func TestWindow_HoldsWhenRedisIsBroughtBackFromAnOlderCopy(t *testing.T) {
 	server := miniredis.RunT(t)
-	w := open(t, "redis://"+server.Addr()).Window("w", 3, time.Hour)
+	w := openPatiently(t, server).Window("w", 3, time.Hour)
 	if got := allowed(t, w, "k", 1); got != 1 {
 		t.Fatalf("%d passed, want 1", got)
 	}

@@ -25,7 +25,8 @@ func TestMoving_MovesTwoStacksAtOnceAndEachOnce(t *testing.T) {
 	var now, most, all atomic.Int32
 	release := make(chan struct{})
 	move := func() bool {
-		most.Store(max(most.Load(), now.Add(1)))
+		for seen, is := most.Load(), now.Add(1); is > seen && !most.CompareAndSwap(seen, is); seen = most.Load() {
+		}
 		all.Add(1)
 		<-release
 		now.Add(-1)

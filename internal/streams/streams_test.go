@@ -148,7 +148,7 @@ func TestConn_BreaksWithItsConnection(t *testing.T) {
 func TestConn_ThatNobodyReadsWaitsAndHoldsUpNoOther(t *testing.T) {
 	p := newPair(t)
 	full, unread := p.open(t)
-	full.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
+	full.SetWriteDeadline(time.Now().Add(3 * time.Second))
 	written, err := full.Write(make([]byte, 8<<20))
 	if !errors.Is(err, os.ErrDeadlineExceeded) || written != 256<<10 {
 		t.Fatalf("a write to who does not read: %d bytes, %v; want 256 KiB, then the deadline", written, err)

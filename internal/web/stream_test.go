@@ -24,10 +24,10 @@ type follower struct {
 	res *http.Response
 }
 
-// follow opens a stream, which ends after 10 s: then what waits for its next event fails.
+// follow opens a stream, which ends after a minute: then what waits for its next event fails.
 func (b *visitor) follow(path string) *follower {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
 	b.t.Cleanup(cancel)
 	res := b.send(b.request(http.MethodGet, path, nil).WithContext(ctx))
 	b.t.Cleanup(func() { res.Body.Close() })

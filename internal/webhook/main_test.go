@@ -93,11 +93,11 @@ func openStore(t testing.TB) *store.Store {
 	return s
 }
 
-// config delivers to the loopback, with short waits.
+// config delivers to the loopback, with short waits between attempts.
 func config(s *store.Store) Config {
 	return Config{
 		Store: s, Queue: &due{}, Allow: loopback, Pool: pool, Log: slog.New(slog.DiscardHandler),
-		Timeout: 2 * time.Second,
+		Timeout: patience,
 		Retries: []time.Duration{50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond},
 	}
 }

@@ -59,7 +59,6 @@ func TestMark_IsWrittenWithoutAStopAndLiesBelowWhatWaits(t *testing.T) {
 func TestMark_OfAStopIsWhatTheNextStartSends(t *testing.T) {
 	s := openStore(t)
 	c := config(s)
-	c.Timeout = patience
 	first := New(c)
 	if err := first.Start(t.Context()); err != nil {
 		t.Fatal(err)

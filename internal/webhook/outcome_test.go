@@ -32,7 +32,7 @@ const (
 	toldFinal   = ", which is final"
 	toldServer  = "the receiver answered 5"
 	toldNone    = "there was no answer; "
-	toldLate    = "there was no complete answer within 2s"
+	toldLate    = "there was no complete answer within 5s"
 )
 
 // status is a receiver that answers with a status and a body.
@@ -184,7 +184,9 @@ var outcomes = []row{
 
 func TestOutcomes(t *testing.T) {
 	s := openStore(t)
-	d := New(config(s))
+	c := config(s)
+	c.Timeout = 5 * time.Second
+	d := New(c)
 	d.transport = newTransport(newGuard(loopback, pool), resolver(t, func(string) []string { return nil }))
 	begin(t, d)
 	stacks := make([]*stack.Stack, len(outcomes))
@@ -272,9 +274,7 @@ func TestOutcomes_OfALongAnswerIsReadInPart(t *testing.T) {
 		sent <- n
 	})(t)
 	s := openStore(t)
-	c := config(s)
-	c.Timeout = patience
-	begin(t, New(c))
+	begin(t, New(config(s)))
 	k := hook(t, s, url)
 	record(t, s, k, extended())
 	a := attempts(t, s, k, 1)[0]

@@ -209,7 +209,7 @@ func TestDispatcher_TheFirstWebhookOfARedeployGetsItsEvents(t *testing.T) {
 func TestDispatcher_LaterAttemptsUseTheURLOfARedeploy(t *testing.T) {
 	s := openStore(t)
 	c := config(s)
-	c.Retries = []time.Duration{300 * time.Millisecond}
+	c.Retries = []time.Duration{5 * time.Second}
 	begin(t, New(c))
 	old := receive(t, func(w http.ResponseWriter, _ arrival) { w.WriteHeader(500) })
 	moved := receive(t, nil)
@@ -234,9 +234,7 @@ func TestDispatcher_LaterAttemptsUseTheURLOfARedeploy(t *testing.T) {
 
 func TestDispatcher_DeliversTheLastEventsOfADeletedStackAndThenForgetsItsWebhook(t *testing.T) {
 	s := openStore(t)
-	c := config(s)
-	c.Timeout = patience
-	begin(t, New(c))
+	begin(t, New(config(s)))
 	hold, failed := make(chan struct{}), false
 	r := receive(t, func(w http.ResponseWriter, a arrival) {
 		switch {
@@ -358,9 +356,7 @@ func TestDispatcher_MakesTheRetriesThatAnotherOneLeft(t *testing.T) {
 
 func TestDispatcher_FiftyReceiversThatHangDelayNobodyElse(t *testing.T) {
 	s := openStore(t)
-	c := config(s)
-	c.Timeout = patience
-	d := New(c)
+	d := New(config(s))
 	begin(t, d)
 	release := make(chan struct{})
 	var hanging []*receiver
@@ -390,9 +386,7 @@ func TestDispatcher_FiftyReceiversThatHangDelayNobodyElse(t *testing.T) {
 
 func TestDispatcher_DropsWhatIsTooMuchAndGoesOn(t *testing.T) {
 	s := openStore(t)
-	c := config(s)
-	c.Timeout = patience
-	d := New(c)
+	d := New(config(s))
 	d.ledger = newLedger(50, 20)
 	begin(t, d)
 	release := make(chan struct{})
@@ -447,9 +441,7 @@ func TestResend_MakesOneAttemptWithTheSameDelivery(t *testing.T) {
 
 func TestResend_GoesBeforeWhatWaits(t *testing.T) {
 	s := openStore(t)
-	c := config(s)
-	c.Timeout = patience
-	d := New(c)
+	d := New(config(s))
 	begin(t, d)
 	release := make(chan struct{}, 1000)
 	r := receive(t, func(http.ResponseWriter, arrival) { <-release })

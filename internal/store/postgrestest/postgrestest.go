@@ -210,13 +210,13 @@ func prepare(safe bool) (*Server, error) {
 	if err := s.handOver(dir, password); err != nil {
 		return nil, err
 	}
-	if s.port, err = freePort(); err != nil {
-		return nil, err
-	}
 	out, err := s.command(filepath.Join(programs, "initdb"), "--pgdata", s.data(), "--username=berth", "--auth=scram-sha-256",
 		"--pwfile", password, "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync").CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("initdb: %w: %s", err, out)
+	}
+	if s.port, err = freePort(); err != nil {
+		return nil, err
 	}
 	return s, nil
 }
