@@ -2,10 +2,10 @@ package integration
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -22,7 +22,7 @@ func (h *Host) postQuery(t *testing.T, st *Stack, query string, tree Tree, field
 // does not wait for the end of it.
 func TestDeploy_TellsItsProblemAndIsSuperseded(t *testing.T) {
 	t.Parallel()
-	h := start(t)
+	h := start(t, with("BERTH_HEALTH_TIMEOUT", "10m"), with("BERTH_WAIT", "10m"))
 	const alone = "services: [{name: web, runtime: node, start: node index.js}]"
 	st := h.live(t, serves(`res.end("one")`), manifest(alone))
 	require.Equal(t, []any{1, "live"}, []any{st.Deploy.Attempt, st.Deploy.Outcome})
@@ -31,29 +31,25 @@ func TestDeploy_TellsItsProblemAndIsSuperseded(t *testing.T) {
 	go func() {
 		answer <- h.postQuery(t, st, "?wait=true&fail=true", script(`require("http").createServer().listen(process.env.PORT, "127.0.0.1")`), manifest(alone))
 	}()
-	var checked time.Time
 	eventually(t, "the problem is told", func() error {
 		d := h.show(t, st, "").Deploy
-		if d.Phase != nil && *d.Phase == "health" && checked.IsZero() {
-			checked = time.Now()
-		}
-		if d.Problem == nil {
+		switch {
+		case d.Problem == nil:
 			return fmt.Errorf("the deploy is %+v", d)
+		case *d.Problem != "web listens on 127.0.0.1:8080; it must listen on 0.0.0.0:$PORT (8080)":
+			return errors.New(*d.Problem) // of a program that is still starting
 		}
-		require.Equal(t, "web listens on 127.0.0.1:8080; it must listen on 0.0.0.0:$PORT (8080)", *d.Problem)
 		require.Equal(t, []any{2, 2, "running", "web"}, []any{d.Generation, d.Attempt, d.Outcome, *d.Service})
 		return nil
 	})
-	require.Less(t, time.Since(checked), 5*time.Second, "3 s, and what a busy machine takes to show it")
 
 	refused := h.postQuery(t, st, "", serves(`res.end("two")`), manifest(alone))
 	require.Contains(t, refused.refused(t, http.StatusConflict), "attempt 2, generation 2")
 	require.NotEmpty(t, refused.header.Get("Retry-After"))
 
-	began := time.Now()
+	// It does not wait for the end of the health check, which is longer than a client waits.
 	now := h.postQuery(t, st, "?supersede=true&wait=true&fail=true", serves(`res.end("two")`), manifest(alone))
 	require.Equal(t, http.StatusOK, now.status, now.body)
-	require.Less(t, time.Since(began), 30*time.Second, "it does not wait for the end of the health check")
 	d := now.stack(t).Deploy
 	require.Equal(t, []any{2, 3, "live"}, []any{d.Generation, d.Attempt, d.Outcome})
 	require.Nil(t, d.Phase)

@@ -71,7 +71,7 @@ func TestURLs_GiveEachClientItsOwnAnswer(t *testing.T) {
 
 func TestURLs_EndExchangesOnWhichNoByteMoves(t *testing.T) {
 	t.Parallel()
-	h := start(t, with("BERTH_PROXY_TIMEOUT", "1s"))
+	h := start(t, with("BERTH_PROXY_TIMEOUT", "5s"))
 	st := h.live(t, program(t), manifest(programManifest))
 	events := h.stream(t, st.ManageToken, "/v0/stacks/"+st.ID+"/events")
 	events.until(t, isNamed("stack.live"))
@@ -119,7 +119,7 @@ func TestURLs_EndExchangesOnWhichNoByteMoves(t *testing.T) {
 // A stream may last longer than the limit as long as bytes move on it.
 func TestURLs_LetAStreamThatMovesGoOn(t *testing.T) {
 	t.Parallel()
-	h := start(t, with("BERTH_PROXY_TIMEOUT", "2s"))
+	h := start(t, with("BERTH_PROXY_TIMEOUT", "5s"))
 	st := h.live(t, program(t), manifest(programManifest))
 	res, err := h.client.Do(h.request(t, http.MethodGet, st.url("web", "/sse"), nil))
 	require.NoError(t, err)
@@ -134,8 +134,9 @@ func TestURLs_LetAStreamThatMovesGoOn(t *testing.T) {
 		return line
 	}
 	require.Equal(t, "data: open\n", next())
-	for i, begun := 0, time.Now(); time.Since(begun) < 6*time.Second; i++ {
+	for i, begun := 0, time.Now(); time.Since(begun) < 12*time.Second; i++ {
 		require.Equal(t, 200, h.get(t, st.url("web", fmt.Sprintf("/tick?data=%d", i))).status)
 		require.Equal(t, fmt.Sprintf("data: %d\n", i), next())
+		time.Sleep(50 * time.Millisecond)
 	}
 }

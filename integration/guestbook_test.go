@@ -51,7 +51,7 @@ func (c *Client) walk(t *testing.T, dir string, steps []step) []string {
 	for _, s := range steps {
 		fmt.Fprintf(&script, "%s\necho; echo %s\n", s.commands, next)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-euc", script.String())
 	cmd.Dir = dir

@@ -317,16 +317,16 @@ func TestLimits_OfWhatAnArchiveHolds(t *testing.T) {
 
 func TestLimits_OfABuildCommand(t *testing.T) {
 	t.Parallel()
-	h := start(t, with("BERTH_BUILD_TIMEOUT", "5s"))
+	h := start(t, with("BERTH_BUILD_TIMEOUT", "12s"))
 	st := h.deploy(t, page("x"), manifest("services: [{name: web, runtime: node, install: echo quick, build: 'echo it builds; sleep 600', start: x}]"))
 	require.Equal(t, "failed", st.Status)
-	require.Contains(t, st.reason(), "service web: build ran longer than 5s")
+	require.Contains(t, st.reason(), "service web: build ran longer than 12s")
 	require.Contains(t, st.reason(), "it builds")
 }
 
 func TestLimits_OfAHealthCheck(t *testing.T) {
 	t.Parallel()
-	h := start(t, with("BERTH_HEALTH_TIMEOUT", "2s"))
+	h := start(t, with("BERTH_HEALTH_TIMEOUT", "15s"))
 	st := h.deploy(t, Tree{"server.js": "require('http').createServer(() => {}).listen(3000, '127.0.0.1')"}, manifest(programManifest))
 	require.Equal(t, "failed", st.Status)
 	require.Contains(t, st.reason(), "web listens on 127.0.0.1:3000; it must listen on 0.0.0.0:$PORT (8080)")

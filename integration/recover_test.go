@@ -143,13 +143,13 @@ func TestRecover_OrphansGoAfterAWhileAndOthersStay(t *testing.T) {
 	h := start(t, with("BERTH_ORPHAN_GRACE", "1s"))
 	st := h.live(t, program(t), manifest(programManifest))
 	name := "berth-test-" + h.instance
+	begun := time.Now()
 	stray := foreign(t, name+"-stray", map[string]string{labelInstance: h.instance, "berth.stack": "stk_0123456789ab"})
 	others := []func() int{
 		foreign(t, name+"-other", map[string]string{labelInstance: h.instance + "-other", "berth.stack": "stk_0123456789ab"}),
 		foreign(t, name+"-plain", map[string]string{"berth.stack": "stk_0123456789ab"}),
 		foreign(t, name+"-named", nil),
 	}
-	begun := time.Now()
 	eventually(t, "the container and the network are removed", func() error {
 		if n := stray(); n > 1 {
 			return fmt.Errorf("%d are there", n)

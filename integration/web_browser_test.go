@@ -46,6 +46,7 @@ func startChromium() error {
 		return err
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
+		chromedp.WSURLReadTimeout(patience),
 		chromedp.Flag("lang", "en-GB"),
 		chromedp.DisableGPU,
 		chromedp.Flag("disable-quic", true),
@@ -94,7 +95,7 @@ func (h *Host) browser(t *testing.T) *Tab {
 	chromium.once.Do(func() { chromium.err = startChromium() })
 	require.NoError(t, chromium.err)
 	ctx, stop := chromedp.NewContext(chromium.ctx, chromedp.WithNewBrowserContext())
-	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	ctx, cancel := context.WithTimeout(ctx, 6*patience)
 	b := &Tab{t: t, ctx: ctx, base: h.base(), said: &observe.Record{}}
 	b.do(chromedp.EmulateViewport(1280, 900))
 	console := chromedp.Console(ctx)

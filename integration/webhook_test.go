@@ -220,18 +220,20 @@ func TestWebhook_ReachesNothingOfThisHostButWhatIsAllowed(t *testing.T) {
 
 func TestWebhook_ARestartDropsPendingRetries(t *testing.T) {
 	t.Parallel()
-	h := start(t, reachesLoopback, with("BERTH_WEBHOOK_RETRIES", "2s"))
+	h := start(t, reachesLoopback, with("BERTH_WEBHOOK_RETRIES", "10s"))
 	r := newHook(t)
 	r.answers(func(delivered) int { return http.StatusInternalServerError })
 	st := h.live(t, page("x"), r.manifest())
 	r.awaitType(t, "stack.live")
-	before := len(r.attempts())
+	tried := time.Now()
 	h.stop(t)
+	before := len(r.attempts())
 	r.answers(func(delivered) int { return http.StatusOK })
 	h.run(t)
 	r.awaitType(t, "stack.restored")
 	h.extend(t, st, "2h")
-	passes(t, unix(time.Now().Add(3*time.Second))) // a retry that was kept would come now
+	r.awaitType(t, "stack.extended")
+	passes(t, unix(tried.Add(12*time.Second))) // a retry that was kept would come before
 	after := r.attempts()[before:]
 	for _, d := range after {
 		require.Contains(t, []string{"stack.restored", "stack.extended"}, d.header.Get("X-Service-Event"))
@@ -241,12 +243,14 @@ func TestWebhook_ARestartDropsPendingRetries(t *testing.T) {
 
 func TestWebhook_AKilledServersEventsAreSentAfterTheStart(t *testing.T) {
 	t.Parallel()
-	h := start(t, reachesLoopback)
+	h := start(t, reachesLoopback, with("BERTH_WEBHOOK_TIMEOUT", "10m"))
 	r := newHook(t)
 	st := h.live(t, page("x"), r.manifest())
 	r.awaitType(t, "stack.live")
-	release := make(chan struct{})
-	r.answers(func(delivered) int { <-release; return http.StatusOK })
+	held := make(chan struct{})
+	release := sync.OnceFunc(func() { close(held) })
+	defer release()
+	r.answers(func(delivered) int { <-held; return http.StatusOK })
 	for range 30 { // more than are sent at the same time
 		h.extend(t, st, "2h")
 	}
@@ -255,7 +259,7 @@ func TestWebhook_AKilledServersEventsAreSentAfterTheStart(t *testing.T) {
 	require.Equal(t, http.StatusOK, h.delete(t, st).status)
 	h.kill(t)
 	r.answers(func(delivered) int { return http.StatusOK })
-	close(release)
+	release()
 	before := len(r.attempts())
 	h.run(t)
 	gone := r.awaitType(t, "stack.deleted")
