@@ -3,14 +3,18 @@ package integration
 import (
 	"archive/tar"
 	"bytes"
+	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -70,38 +74,91 @@ func TestLimits_ExtensionsOfAStack(t *testing.T) {
 	require.Equal(t, "999", r.header.Get("RateLimit-Remaining"))
 
 	// The other 999 of this minute, without the time that they take.
-	options, err := goredis.ParseURL(h.env["BERTH_REDIS_URL"])
-	require.NoError(t, err)
-	db := goredis.NewClient(options)
-	defer db.Close()
+	db := h.redis(t)
 	var hits []goredis.Z
 	for i := range 999 {
 		hits = append(hits, goredis.Z{Score: float64(time.Now().Add(time.Minute).UnixMicro()), Member: i})
 	}
-	require.NoError(t, db.ZAdd(t.Context(), "berth:window:extensions:"+st.ID, hits...).Err())
-	r = h.patch(t, st, `{"ttl": "1h"}`)
+	key := "berth:window:extensions:" + st.ID
+	require.NoError(t, db.ZAdd(t.Context(), key, hits...).Err())
+	require.NoError(t, db.Persist(t.Context(), key).Err())
+	extended := 1
+	eventually(t, "Redis is asked in time", func() error {
+		if r = h.patch(t, st, `{"ttl": "1h"}`); r.status == http.StatusOK && h.missedRedis() {
+			extended++
+			return errors.New("it was not")
+		}
+		return nil
+	})
 	require.Equal(t, slowDown, r.refused(t, http.StatusTooManyRequests))
 	require.Equal(t, "60", r.header.Get("Retry-After"))
 	require.Equal(t, "0", r.header.Get("RateLimit-Remaining"))
-	require.Equal(t, 1, count(h.events(t, st), "stack.extended"))
+	require.Equal(t, extended, count(h.events(t, st), "stack.extended"))
 	require.Equal(t, http.StatusOK, h.patch(t, other, `{"ttl": "1h"}`).status, "another stack has a limit of its own")
 }
 
 func TestLimits_CreatesAreCountedInRedisAndOutliveTheServer(t *testing.T) {
 	t.Parallel()
-	h := start(t, with("BERTH_CREATES_PER_HOUR", "2"))
 	source := archive(t, page("x"))
-	for range 2 {
-		require.Equal(t, http.StatusCreated, h.post(t, source, nil, "").status)
+	withRedis(t, []int{201, 201, 429, 201}, func() (statuses []int, servers []*Host) {
+		h := start(t, with("BERTH_CREATES_PER_HOUR", "2"))
+		create := func() { statuses = append(statuses, h.post(t, source, nil, "").status) }
+		create()
+		create()
+		h.restart(t)
+		create()
+		require.NoError(t, h.redis(t).FlushDB(t.Context()).Err())
+		create() // as the count is in Redis
+		return statuses, []*Host{h}
+	})
+}
+
+// withRedis asserts what try returns. It tries again with other servers if one of them said
+// that Redis failed: on a busy machine an answer may take longer than they wait for it, 300 ms,
+// and meanwhile each counts for itself.
+func withRedis[T any](t *testing.T, want T, try func() (got T, servers []*Host)) {
+	t.Helper()
+	for again := 3; ; again-- {
+		got, servers := try()
+		late := slices.ContainsFunc(servers, (*Host).missedRedis)
+		if !late || again == 0 || assert.ObjectsAreEqual(want, got) {
+			require.Equal(t, want, got)
+			return
+		}
+		t.Logf("Redis was late, and so it was %v", got)
 	}
-	h.restart(t)
-	h.post(t, source, nil, "").refused(t, http.StatusTooManyRequests)
+}
+
+// missedRedis reports whether the server said at some time that Redis failed.
+func (h *Host) missedRedis() bool {
+	return strings.Contains(h.log.String(), "limits and retries are kept in memory")
+}
+
+// redis returns a client of the server's Redis.
+func (h *Host) redis(t *testing.T) *goredis.Client {
+	t.Helper()
 	options, err := goredis.ParseURL(h.env["BERTH_REDIS_URL"])
 	require.NoError(t, err)
 	db := goredis.NewClient(options)
-	defer db.Close()
-	require.NoError(t, db.FlushDB(t.Context()).Err())
-	require.Equal(t, http.StatusCreated, h.post(t, source, nil, "").status, "the count is not in Redis")
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// holdForms makes Redis count the password forms so far for longer than a minute, which a busy
+// machine may take for the others of a test.
+func (h *Host) holdForms(t *testing.T) {
+	t.Helper()
+	db := h.redis(t)
+	keys, err := db.Keys(t.Context(), "berth:window:forms:*").Result()
+	require.NoError(t, err)
+	for _, key := range keys {
+		hits, err := db.ZRange(t.Context(), key, 0, -1).Result()
+		require.NoError(t, err)
+		for _, hit := range hits {
+			require.NoError(t, db.ZAdd(t.Context(), key, goredis.Z{Score: float64(time.Now().Add(time.Hour).UnixMicro()), Member: hit}).Err())
+		}
+		require.NoError(t, db.Persist(t.Context(), key).Err())
+	}
 }
 
 func TestLimits_HoldWithoutRedis(t *testing.T) {
@@ -228,6 +285,7 @@ func TestLimits_PasswordFormsShareTenAMinute(t *testing.T) {
 			fields := Fields{"way": "signin", "email": "ana@example.com", "password": "wrong password"}
 			require.Less(t, p.submit(t, claim, claim, fields).status, 429)
 		}
+		h.holdForms(t)
 	}
 	for page, action := range map[string]string{"/signin": "/signin", "/signup": "/signup", claim: claim} {
 		r := p.submit(t, page, action, Fields{"email": "ana@example.com", "password": "long enough"})
@@ -243,32 +301,32 @@ func TestLimits_PasswordFormsShareTenAMinute(t *testing.T) {
 // Three servers share one Redis, and so one limit.
 func TestLimits_HoldOverThreeServersAtOnce(t *testing.T) {
 	t.Parallel()
-	first := start(t)
-	hosts := []*Host{first}
-	for range 2 {
-		hosts = append(hosts, start(t, with("BERTH_REDIS_URL", first.env["BERTH_REDIS_URL"])))
-	}
-	var keys []string
-	for _, h := range hosts {
-		keys = append(keys, h.accountCreate(t, "ana@example.com"))
-	}
-	// One after the other at each: a Redis that keeps a request waiting for longer
-	// than 300 ms counts as away, and this is not about that.
-	var next, passed, refused atomic.Int64
-	atOnce(3, func() int {
-		i := next.Add(1) - 1
-		for range 12 {
-			switch hosts[i].claim(t, keys[i], "CLM-0000-0000-0000", "").status {
-			case http.StatusNotFound:
-				passed.Add(1)
-			case http.StatusTooManyRequests:
-				refused.Add(1)
-			}
+	withRedis(t, map[int]int{404: 10, 429: 26}, func() (statuses map[int]int, servers []*Host) {
+		first := start(t)
+		servers = []*Host{first}
+		for range 2 {
+			servers = append(servers, start(t, with("BERTH_REDIS_URL", first.env["BERTH_REDIS_URL"])))
 		}
-		return 0
+		var keys []string
+		for _, h := range servers {
+			keys = append(keys, h.accountCreate(t, "ana@example.com"))
+		}
+		// One after the other at each, so that Redis is not late.
+		var mu sync.Mutex
+		statuses = map[int]int{}
+		var next atomic.Int64
+		atOnce(3, func() int {
+			i := next.Add(1) - 1
+			for range 12 {
+				status := servers[i].claim(t, keys[i], "CLM-0000-0000-0000", "").status
+				mu.Lock()
+				statuses[status]++
+				mu.Unlock()
+			}
+			return 0
+		})
+		return statuses, servers
 	})
-	require.EqualValues(t, 10, passed.Load())
-	require.EqualValues(t, 26, refused.Load())
 }
 
 func TestLimits_OfAnUpload(t *testing.T) {
