@@ -41,6 +41,13 @@ func clustered(c *Cluster) {
 	}
 }
 
+// steady gives nodes that no test takes away a lease which they renew in time also on a busy
+// machine. It comes after clustered. A node may take 4 s to know another that has just started.
+func steady(c *Cluster) {
+	c.env["BERTH_NODE_GRACE"] = "60s"
+	c.env["BERTH_NODE_LEASE"] = "12s"
+}
+
 func (c *Cluster) keyFile() string { return c.dir + ".key" }
 
 // shareKey gives every node the key of the installation.

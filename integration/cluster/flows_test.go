@@ -211,20 +211,27 @@ func (c *Cluster) hasDomain(t *testing.T, server *dnstest.Server, key string, st
 // What a client does with a stack works through nodes that do not have it.
 func TestCluster_AnyNodeTakesAnyRequest(t *testing.T) {
 	server := dnstest.StartAt(t, theLab(t).address(1).String())
-	c := start(t, clustered, allowsHooks, with("BERTH_EXPIRY_NOTICE", "1s"), with("BERTH_DNS", server.Addr), with("BERTH_DOMAIN_PENDING_EVERY", "200ms"))
+	c := start(t, clustered, steady, allowsHooks, with("BERTH_EXPIRY_NOTICE", "1s"), with("BERTH_DNS", server.Addr), with("BERTH_DOMAIN_PENDING_EVERY", "200ms"))
 	owner := c.on("w1")
 	a, b := c.on("m1"), c.on("w2")
-	for name, m := range a.members(t) {
-		require.Equal(t, "ready active", m.State+" "+m.Availability, name)
-	}
+	eventually(t, "every node is ready", func() error {
+		for name, m := range a.members(t) {
+			if err := same("ready active", m.State+" "+m.Availability); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		return nil
+	})
 	key := b.account(t, "ana@example.com")
 	hook := c.newReceiver(t)
 	manifest := strings.Replace(appManifest, "{name: app,", "{name: app, notify: {webhook: '"+hook.url+"'},", 1)
 
 	st := c.liveOn(t, owner, app, manifest)
+	for _, h := range c.hosts {
+		h.serves(t, st.url("web", "/"), "200 hello from web, generation 1") // once it knows the owner
+	}
 	require.Equal(t, http.StatusOK, a.as(t, st.ManageToken, http.MethodGet, "/v0/stacks/"+st.ID+"?wait=true", "").status)
 	for _, h := range c.hosts {
-		require.Equal(t, "200 hello from web, generation 1", h.get(t, st.url("web", "/")).String())
 		require.Equal(t, "200 a site", h.get(t, st.url("site", "/")).String())
 		require.Equal(t, owner.head(t, st), h.head(t, st))
 		h.upgrades(t, st)

@@ -124,7 +124,7 @@ func (c *Cluster) on(name string) *Host {
 func clientOf(n *Node) *http.Client {
 	dialer := &net.Dialer{Timeout: 5 * time.Second}
 	return &http.Client{
-		Timeout: time.Minute,
+		Timeout: 2 * time.Minute, // longer than wait=true holds an answer
 		Transport: &http.Transport{
 			DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 				return dialer.DialContext(ctx, network, n.AddressOf(8080).String())

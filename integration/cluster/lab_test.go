@@ -8,10 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// reaches reports whether a node gets an answer of the registry.
-func (n *Node) reaches(t *testing.T) bool {
+// reaches reports whether a node gets an answer of the registry within some seconds.
+func (n *Node) reaches(t *testing.T, seconds string) bool {
 	t.Helper()
-	_, err := n.Machine.Run(t.Context(), "", "curl", "-sS", "-m", "1", "http://registry:5000/v2/")
+	_, err := n.Machine.Run(t.Context(), "", "curl", "-sS", "-m", seconds, "http://registry:5000/v2/")
 	return err == nil
 }
 
@@ -31,16 +31,16 @@ func TestLab_DoesWhatIsAskedOfIt(t *testing.T) {
 	require.Greater(t, answer, "150000")
 
 	w1, w2 := l.Node("w1"), l.Node("w2")
-	require.True(t, w1.reaches(t))
+	require.True(t, w1.reaches(t, "15"))
 	require.NoError(t, w1.Cut(t.Context(), l.Registry))
-	require.False(t, w1.reaches(t))
-	require.True(t, w2.reaches(t))
+	require.False(t, w1.reaches(t, "1"))
+	require.True(t, w2.reaches(t, "15"))
 	require.NoError(t, w2.Cut(t.Context()))
-	require.False(t, w2.reaches(t))
+	require.False(t, w2.reaches(t, "1"))
 	require.NoError(t, w1.Heal(t.Context()))
 	require.NoError(t, w2.Heal(t.Context()))
-	require.True(t, w1.reaches(t))
-	require.True(t, w2.reaches(t))
+	require.True(t, w1.reaches(t, "15"))
+	require.True(t, w2.reaches(t, "15"))
 
 	require.NoError(t, w1.RestartEngine(t.Context(), "KILL"))
 	require.NoError(t, w2.Machine.Kill(t.Context()))
