@@ -2,8 +2,8 @@ package socket
 
 import (
 	"bytes"
-	"errors"
 	"crypto/rand"
+	"errors"
 	"io"
 	"net"
 	"os"
