@@ -10,6 +10,7 @@
 package backup
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -52,12 +53,12 @@ type Entry struct {
 	SHA256  string      `json:"sha256,omitempty"` // of a file, in hex; the writer sets it
 }
 
-// check refuses an entry that is not one of the three kinds, or leads out of the folder that it
-// is unpacked into.
+// check refuses an entry that is not one of the three kinds, or whose name leads out of the folder
+// that it is unpacked into. Where links lead is seen with all entries, by checkLinks.
 func (e Entry) check() error {
 	switch {
 	case !filepath.IsLocal(e.Name) || e.Name == ".":
-		return e.leadsOut()
+		return fmt.Errorf("the entry %q leads out of the data directory", e.Name)
 	case path.Clean(e.Name) != e.Name:
 		return fmt.Errorf("the entry %q does not have the shortest form of its name", e.Name)
 	case e.Name == manifestName, e.Name == sumName:
@@ -65,19 +66,7 @@ func (e Entry) check() error {
 	case !e.Mode.IsRegular() && !e.Mode.IsDir() && e.Mode.Type() != fs.ModeSymlink:
 		return fmt.Errorf("the entry %q is neither a file, a folder nor a link", e.Name)
 	}
-	return e.checkLink(e.Name)
-}
-
-// checkLink refuses a link that, under a name, leads out.
-func (e Entry) checkLink(name string) error {
-	if e.Mode.Type() != fs.ModeSymlink || !path.IsAbs(e.Link) && filepath.IsLocal(path.Join(path.Dir(name), e.Link)) {
-		return nil
-	}
-	return e.leadsOut()
-}
-
-func (e Entry) leadsOut() error {
-	return fmt.Errorf("the entry %q leads out of the data directory", e.Name)
+	return nil
 }
 
 // checkBelow refuses an entry that cannot be unpacked from a folder of the backup.
@@ -92,7 +81,7 @@ func (e Entry) checkBelow(from string) error {
 	if top, _, _ := strings.Cut(name, "/"); top == unfinished {
 		return fmt.Errorf("the entry %q has the name of the mark of a restore", e.Name)
 	}
-	return e.checkLink(name)
+	return nil
 }
 
 // same reports whether two entries say the same of a file.
@@ -126,7 +115,7 @@ func decode(text []byte) (*Manifest, error) {
 	if m.Format != format {
 		return nil, fmt.Errorf("the backup has format %d, and this berthd reads format %d; restore it with the berthd %s that made it", m.Format, format, m.Version)
 	}
-	return m, m.checkNames()
+	return m, cmp.Or(m.checkNames(), m.checkLinks())
 }
 
 // checkNames refuses two entries of one name, and an entry below one that is not a folder.

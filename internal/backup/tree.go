@@ -12,14 +12,17 @@ import (
 // adder is what entries are written to, an Archive.
 type adder interface {
 	Add(e Entry, content io.Reader, moved func() bool) error
+	Miss(what string)
 }
 
 // AddTree writes the files, folders and links of a folder, below a name. It leaves out what
 // skip reports, with what is below, and what is none of the three. What goes meanwhile is
-// not in the backup. A file that changed while it was copied is marked as copied in motion; one
-// that grew, as a log does, has what it had at first.
+// not in the backup, and a link that leads out of the folder is noted as missing: whoever uploads
+// one does not keep the rest from being kept. A file that changed while it was copied is marked as
+// copied in motion; one that grew, as a log does, has what it had at first.
 func AddTree(to adder, root *os.Root, below string, skip func(name string) bool) error {
-	return fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+	var found []Entry // links, which come last
+	err := fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil
@@ -32,18 +35,41 @@ func AddTree(to adder, root *os.Root, below string, skip func(name string) bool)
 		case skip(name):
 			return nil
 		}
-		err = addPath(to, root, name, path.Join(below, name))
+		err = addPath(to, root, name, path.Join(below, name), &found)
 		if errors.Is(err, errGone) {
 			return nil
 		}
 		return err
 	})
+	if err != nil {
+		return err
+	}
+	return addLinks(to, found)
+}
+
+// addLinks writes the links of a folder, but for those that lead out of it.
+func addLinks(to adder, found []Entry) error {
+	all := &linkTree{}
+	places := make([]*place, len(found))
+	for i, e := range found {
+		places[i] = all.add(e.Name, e.Link)
+	}
+	for i, e := range found {
+		if !all.stays(places[i]) {
+			to.Miss(fmt.Sprintf("the symbolic link %s: %s", e.Name, errOut))
+			continue
+		}
+		if err := to.Add(e, nil, nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // errGone means that a file is not there any more, and that nothing of it was written.
 var errGone = errors.New("the file is gone")
 
-func addPath(to adder, root *os.Root, name, as string) error {
+func addPath(to adder, root *os.Root, name, as string, found *[]Entry) error {
 	info, err := root.Lstat(name)
 	if err != nil {
 		return gone(err)
@@ -56,7 +82,8 @@ func addPath(to adder, root *os.Root, name, as string) error {
 		if e.Link, err = root.Readlink(name); err != nil {
 			return gone(err)
 		}
-		return to.Add(e, nil, nil)
+		*found = append(*found, e)
+		return nil
 	case !info.Mode().IsRegular():
 		return nil
 	}

@@ -2,10 +2,12 @@ package backup
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -69,6 +71,55 @@ func (c changing) Add(e Entry, content io.Reader, moved func() bool) error {
 		}
 	}
 	return c.to.Add(e, content, moved)
+}
+
+func (c changing) Miss(what string) { c.to.Miss(what) }
+
+// Whoever uploads a source chooses its links. Those that stay inside as a kernel sees it are kept,
+// whatever their texts look like, and no link keeps the rest from being kept or restored.
+func TestAddTree_KeepsTheLinksThatStayInside(t *testing.T) {
+	dir := t.TempDir()
+	upload := filepath.Join(dir, "stacks/one/sources/a/tree")
+	deep := "a/b/c/d/e/f/g/h/i/j"
+	require.NoError(t, os.MkdirAll(filepath.Join(upload, deep), 0o700))
+	inside := map[string]string{"deep": deep, "self": ".", "later": "not/there/../yet"}
+	for up := range 11 {
+		inside[fmt.Sprintf("up%d", up)] = "deep/" + strings.Repeat("../", up) + "y"
+	}
+	outside := map[string]string{
+		"absolute": "/etc/passwd", "out": "../../../../../../etc", "through": "deep/" + strings.Repeat("../", 16) + "etc",
+		"circle": "circle", "back": "up3/../" + strings.Repeat("../", 20),
+	}
+	for _, links := range []map[string]string{inside, outside} {
+		for name, target := range links {
+			require.NoError(t, os.Symlink(target, filepath.Join(upload, name)))
+		}
+	}
+	root, err := os.OpenRoot(dir)
+	require.NoError(t, err)
+	defer root.Close()
+	var out bytes.Buffer
+	a := NewArchive(&out, Manifest{At: moment})
+	require.NoError(t, AddTree(a, root, "dir", nothing))
+	require.NoError(t, a.Close())
+
+	s := written(t, out.Bytes())
+	m, err := s.Check(t.Context())
+	require.NoError(t, err)
+	require.Len(t, m.Missing, len(outside))
+	into := t.TempDir()
+	require.NoError(t, s.Restore(t.Context(), into, &elsewhere{}))
+	restored := filepath.Join(into, "stacks/one/sources/a/tree")
+	for name, target := range inside {
+		got, err := os.Readlink(filepath.Join(restored, name))
+		require.NoError(t, err, name)
+		require.Equal(t, target, got)
+	}
+	for name := range outside {
+		_, err := os.Lstat(filepath.Join(restored, name))
+		require.ErrorIs(t, err, os.ErrNotExist, name)
+		require.Contains(t, strings.Join(m.Missing, "\n"), "dir/stacks/one/sources/a/tree/"+name+": ")
+	}
 }
 
 func TestAddTree_MarksWhatChangesMeanwhile(t *testing.T) {
