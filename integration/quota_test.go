@@ -114,12 +114,14 @@ func TestStackDisk_OverTheLimitItTakesNoDeployAndNoLargerData(t *testing.T) {
 	require.Equal(t, http.StatusOK, h.pushData(t, st, "web", st.ManageToken, ofSize(t, 2)).status)
 	h.redeploy(t, st, program(t), manifest(programManifest))
 
-	// So does a command that deletes data.
-	h.grows(t, st, 21)
-	h.takes(t, st, 21e6, 22e6)
-	h.postDeploy(t, st, program(t), nil).refused(t, http.StatusInsufficientStorage)
-	h.prints(t, st, "rm $DATA_DIR/big")
-	h.redeploy(t, st, program(t), manifest(programManifest))
+	// So does a command that deletes data, or what lies beside it.
+	for _, place := range []string{"$DATA_DIR", "/tmp"} {
+		h.prints(t, st, "head -c 21000000 /dev/urandom >"+place+"/big")
+		h.takes(t, st, 21e6, 24e6)
+		h.postDeploy(t, st, program(t), nil).refused(t, http.StatusInsufficientStorage)
+		h.prints(t, st, "rm "+place+"/big")
+		h.redeploy(t, st, program(t), manifest(programManifest))
+	}
 }
 
 func TestStackDisk_FarOverTheLimitItIsStopped(t *testing.T) {

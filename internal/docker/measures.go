@@ -38,6 +38,31 @@ func (d *Driver) VolumeSize(volume string, step func() error) (int64, error) {
 	return size, nil
 }
 
+// LayerSize implements engine.Driver. The engine is asked for the folder of the container's layer.
+func (d *Driver) LayerSize(ctx context.Context, id string) (size func(step func() error) (int64, error), err error) {
+	found, err := d.inspect(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	layer := ""
+	if found.ContainerJSONBase != nil {
+		layer = found.GraphDriver.Data["UpperDir"] // of overlay2, the engine's default
+	}
+	if _, err := os.Stat(layer); err != nil {
+		return nil, fmt.Errorf("docker: layer of container %s: %w", id, engine.ErrHidden)
+	}
+	return func(step func() error) (int64, error) {
+		bytes, err := disk.Used(layer, step)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = engine.ErrNotFound
+		}
+		if err != nil {
+			err = fmt.Errorf("docker: layer of container %s: %w", id, err)
+		}
+		return bytes, err
+	}, nil
+}
+
 // Measure implements engine.Driver. The engine is asked for the container's process, whose
 // group the kernel names. After that only the group's files are read.
 func (d *Driver) Measure(ctx context.Context, id string) (read func() (engine.Usage, error), err error) {

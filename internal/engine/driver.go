@@ -232,6 +232,11 @@ type Measures interface {
 	// error. ErrNotFound means that there is no volume, or that the machine does not show it.
 	VolumeSize(volume string, step func() error) (bytes int64, err error)
 
+	// LayerSize returns a function that adds up, as VolumeSize does, what the files take that a
+	// container has written beside its volumes. It goes on after a Restart. ErrHidden means that
+	// the machine does not show it.
+	LayerSize(ctx context.Context, id string) (size func(step func() error) (bytes int64, err error), err error)
+
 	// ImagesSize returns how many bytes images, by reference, take beside those that belong to
 	// no stack. What several have in common counts once, and one that is missing takes nothing.
 	ImagesSize(ctx context.Context, refs []string) (bytes int64, err error)

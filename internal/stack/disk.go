@@ -13,6 +13,7 @@ type Disk struct {
 	Data   map[string]int64 `json:"data"`   // by service: of the data volume, or its snapshot
 	Images int64            `json:"images"` // without base images; what several have in common counts once
 	Files  int64            `json:"files"`  // the source, and what is published of it
+	Layers int64            `json:"layers"` // what processes have written beside their data
 	Caches int64            `json:"caches"` // of builds
 }
 
@@ -25,13 +26,13 @@ func (d Disk) AllData() (bytes int64) {
 }
 
 // Total returns how many bytes the stack takes.
-func (d Disk) Total() int64 { return d.AllData() + d.Images + d.Files + d.Caches }
+func (d Disk) Total() int64 { return d.AllData() + d.Images + d.Files + d.Layers + d.Caches }
 
 // String names the parts.
 func (d Disk) String() string {
 	const mega = 1e6
-	return fmt.Sprintf("data %.1f MB, images %.1f MB, source %.1f MB, build caches %.1f MB",
-		float64(d.AllData())/mega, float64(d.Images)/mega, float64(d.Files)/mega, float64(d.Caches)/mega)
+	return fmt.Sprintf("data %.1f MB, images %.1f MB, source %.1f MB, files beside the data %.1f MB, build caches %.1f MB",
+		float64(d.AllData())/mega, float64(d.Images)/mega, float64(d.Files)/mega, float64(d.Layers)/mega, float64(d.Caches)/mega)
 }
 
 // DiskLimit is how many bytes a stack may take on the disk; 0 for no limit (docs/api.md, "Disk

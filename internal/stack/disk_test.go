@@ -11,7 +11,7 @@ import (
 func TestDiskLimit_NamesTheFiguresAndWhatToDo(t *testing.T) {
 	now := Now()
 	d := Disk{At: now.Add(-20 * time.Second), Data: map[string]int64{"web": 6e6, "api": 1e6}, Images: 3e6, Files: 1e6, Caches: 1e6}
-	const says = "the stack takes 12 MB of the disk (data 7.0 MB, images 3.0 MB, source 1.0 MB, build caches 1.0 MB) and may take 10 MB"
+	const says = "the stack takes 12 MB of the disk (data 7.0 MB, images 3.0 MB, source 1.0 MB, files beside the data 0.0 MB, build caches 1.0 MB) and may take 10 MB"
 	limit := DiskLimit(10e6)
 
 	err := limit.Check(d, now)

@@ -78,6 +78,9 @@ func (s *Supervisor) ReplaceData(ctx context.Context, id, service string, data i
 		return nil, err
 	}
 	defer end()
+	if s.cfg.DiskLimit > 0 { // what has been written since the last time counts, if it can be measured in a moment
+		r.measureWithin(ctx, checkWait)
+	}
 	db := st.Service(service).Spec.Database()
 	err = r.doJob(ctx, func(job context.Context) error {
 		return r.replaceData(job, service, func(job context.Context, w io.Writer, check func(bytes int64) error) error {

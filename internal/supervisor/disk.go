@@ -16,7 +16,8 @@ import (
 // of all stacks at once, in a small part of the time. The row has the result. A stack over the
 // limit loses what can be made again, and is stopped if that is far from enough.
 
-// measurement is what is known of the disk that a stack takes. Whoever measures has it alone.
+// measurement is what is known of the disk that a stack takes. Whoever measures has it alone, with
+// what its processes know of their layers.
 type measurement struct {
 	disk  stack.Disk // as it was added up last
 	of    string     // the state in which that was; see diskState
@@ -224,10 +225,46 @@ func (r *runner) addUp(ctx context.Context, st *stack.Stack, state string, volum
 		}
 		return nil
 	})
+	if err == nil {
+		d.Layers, err = r.layersSize(ctx)
+	}
 	if err != nil {
 		return d, err
 	}
 	return d, r.addSnapshots(ctx, st, &d)
+}
+
+// layersSize returns what the served processes have written beside their data, as far as the machine
+// shows it.
+func (r *runner) layersSize(ctx context.Context) (bytes int64, err error) {
+	g := r.serving()
+	if g == nil {
+		return 0, nil
+	}
+	for _, p := range g.allProcesses() {
+		size, err := p.layerSize(ctx)
+		switch {
+		case errors.Is(err, engine.ErrNotFound), errors.Is(err, engine.ErrHidden): // it has just been removed, or cannot be seen
+		case err != nil:
+			return 0, err
+		}
+		bytes += size
+	}
+	return bytes, nil
+}
+
+// layerSize adds up what the process has written beside its data. The engine is asked once.
+func (p *process) layerSize(ctx context.Context) (bytes int64, err error) {
+	if p.layer == nil {
+		if p.layer, err = p.cfg.Engine.LayerSize(ctx, p.id); err != nil {
+			return 0, err
+		}
+	}
+	err = p.gen.runner.sup.turns.Do(ctx, func(step func() error) (err error) {
+		bytes, err = p.layer(step)
+		return err
+	})
+	return bytes, err
 }
 
 // addSnapshots adds the data of services that is in their snapshots.

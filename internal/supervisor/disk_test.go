@@ -3,6 +3,7 @@ package supervisor
 import (
 	"archive/tar"
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -37,10 +38,12 @@ func (w *world) limit(bytes int64) {
 }
 
 // writes makes the program of a stack write so many bytes of data.
-func (w *world) writes(bytes int) {
+func (w *world) writes(bytes int) { w.writesTo(stack.DataDir[1:]+"/kept", bytes) }
+
+func (w *world) writesTo(name string, bytes int) {
 	w.t.Helper()
 	synctest.Wait()
-	require.NoError(w.t, w.driver.CopyIn(w.t.Context(), w.sup.Serving()[0].Container, w.tarOf(stack.DataDir[1:]+"/kept", bytes)))
+	require.NoError(w.t, w.driver.CopyIn(w.t.Context(), w.sup.Serving()[0].Container, w.tarOf(name, bytes)))
 }
 
 func (w *world) tarOf(name string, size int) *bytes.Buffer {
@@ -147,6 +150,41 @@ func TestDisk_OverTheLimitThereAreNoDeploysAndNoLargerData(t *testing.T) {
 		w.writes(1)
 		require.NoError(t, w.redeploys(st))
 		w.serves(st.ID, 4)
+	})
+}
+
+// What a program writes beside its data counts as well, until the program is replaced.
+func TestDisk_HasWhatIsWrittenBesideTheData(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.weighed()
+		before := w.get(st.ID).Disk
+		w.writesTo("tmp/big", room+100)
+		swept()
+		require.Equal(t, before.Layers+room+100, w.get(st.ID).Disk.Layers)
+		require.Len(t, w.db.told, 1)
+		w.noRoom(w.redeploys(st), fmt.Sprintf("files beside the data %.1f MB", float64(before.Layers+room+100)/1e6))
+		w.writesTo("tmp/big", 0)
+		require.NoError(t, w.redeploys(st))
+		w.serves(st.ID, 2)
+
+		w.writesTo("tmp/big", 2*int(w.sup.cfg.DiskLimit))
+		st = w.becomes(st.ID, stack.Failed)
+		require.Contains(t, st.Error, "stopped at more than 1.2 times its disk space")
+		swept()
+		require.Zero(t, w.get(st.ID).Disk.Layers)
+	})
+}
+
+// Less data than there is now is taken, whatever was measured last.
+func TestDisk_LessDataThanThereIsNowIsTaken(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.weighed()
+		w.writes(room / 2)
+		swept()
+		w.writes(room + 100)
+		require.NoError(t, w.sends(st, room+50))
 	})
 }
 

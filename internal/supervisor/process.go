@@ -34,6 +34,8 @@ type process struct {
 
 	endNoted atomic.Bool // the log says how the process ended
 
+	layer func(step func() error) (int64, error) // adds up its layer; nil before the first time; see measurement
+
 	mu       sync.Mutex
 	watching context.CancelFunc
 	watched  chan struct{} // closed when the process is no longer watched; nil before watch

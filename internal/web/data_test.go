@@ -119,7 +119,7 @@ func TestStack_SaysThatItTakesTooMuchOfTheDisk(t *testing.T) {
 	require.NoError(t, e.store.SetDisk(t.Context(), id, stack.Disk{At: stack.Now(), Images: 11e6}, ""))
 	body := b.get("/dashboard/stacks/" + id).body
 	require.Contains(t, body, "This stack takes too much of the disk.")
-	require.Contains(t, body, "the stack takes 11 MB of the disk (data 0.0 MB, images 11.0 MB, source 0.0 MB, build caches 0.0 MB) and may take 10 MB")
+	require.Contains(t, body, "the stack takes 11 MB of the disk (data 0.0 MB, images 11.0 MB, source 0.0 MB, files beside the data 0.0 MB, build caches 0.0 MB) and may take 10 MB")
 
 	body = b.get("/dashboard/account").body
 	require.Contains(t, body, "<dt>Stacks</dt><dd>1 of 3</dd>")

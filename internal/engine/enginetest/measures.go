@@ -62,6 +62,37 @@ func (d *Driver) VolumeSize(volume string, step func() error) (bytes int64, err 
 	return bytes, nil
 }
 
+// LayerSize implements engine.Driver.
+func (d *Driver) LayerSize(ctx context.Context, id string) (size func(step func() error) (int64, error), err error) {
+	err = d.retry(ctx, "LayerSize", id, func() error {
+		if d.engine.find(id) == nil {
+			return notFound("container", id)
+		}
+		return nil
+	})
+	return func(step func() error) (bytes int64, err error) {
+		d.engine.mu.Lock()
+		defer d.engine.mu.Unlock()
+		c := d.engine.find(id)
+		if c == nil {
+			return 0, notFound("container", id)
+		}
+		had := map[string]string{}
+		if i := d.engine.images[c.spec.Image]; i != nil {
+			had = i.files
+		}
+		for path, content := range c.files {
+			if err := step(); err != nil {
+				return 0, err
+			}
+			if content != had[path] {
+				bytes += int64(len(content))
+			}
+		}
+		return bytes, nil
+	}, err
+}
+
 // ImagesSize implements engine.Driver. A file takes what is in it, unless an image of no stack
 // has the same.
 func (d *Driver) ImagesSize(ctx context.Context, refs []string) (bytes int64, err error) {

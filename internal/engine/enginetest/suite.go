@@ -155,6 +155,7 @@ var contract = map[string]func(trial){
 	"Measure reads what a container uses":                   usageMeasured,
 	"Measure needs a container that runs":                   usageNotRunning,
 	"VolumeSize grows with the data":                        volumeSized,
+	"LayerSize grows with what a container writes":          layerSized,
 	"ImagesSize counts what images add":                     imagesSized,
 	"Probe shows that containers run":                       probeShows,
 	"Prepare replaces and Start starts":                     prepareStarts,

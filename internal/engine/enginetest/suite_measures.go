@@ -56,6 +56,29 @@ func volumeSized(c trial) {
 	require.ErrorIs(c.t, err, enough)
 }
 
+func layerSized(c trial) {
+	_, err := c.driver.LayerSize(c.t.Context(), "none")
+	require.ErrorIs(c.t, err, engine.ErrNotFound)
+	id := c.runUntil(c.process("serve"), "serving")
+	size, err := c.driver.LayerSize(c.t.Context(), id)
+	require.NoError(c.t, err)
+	none := func() error { return nil }
+	little, err := size(none)
+	require.NoError(c.t, err)
+	require.NoError(c.t, c.driver.CopyIn(c.t.Context(), id, files(c, "tmp/file", strings.Repeat("much ", 10_000))))
+	much, err := size(none)
+	require.NoError(c.t, err)
+	assert.GreaterOrEqual(c.t, much, little+40_000)
+	assert.Less(c.t, much, little+200_000)
+
+	enough := errors.New("enough")
+	_, err = size(func() error { return enough })
+	require.ErrorIs(c.t, err, enough)
+	require.NoError(c.t, c.driver.Remove(c.t.Context(), id))
+	_, err = size(none)
+	require.ErrorIs(c.t, err, engine.ErrNotFound)
+}
+
 func imagesSized(c trial) {
 	sizeOf := func(refs ...string) int64 {
 		c.t.Helper()
