@@ -45,7 +45,7 @@ func (b *bench) measureMetrics(ctx context.Context, server *berth, stacks []depl
 	if err != nil {
 		return err
 	}
-	used, err := usedBy(ctx, profile, `berth/internal/usage\.`)
+	used, err := usedBy(ctx, profile, `berth/internal/usage\.|supervisor\.\(\*runner\)\.measure`)
 	if err == nil {
 		b.table.worst(metricsRow, percent, []float64{100 * used.Seconds() / metricsFor.Seconds()}, metricsGoal)
 	}

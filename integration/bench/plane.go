@@ -303,12 +303,10 @@ func (t *table) planeRows(w work, got map[string]*figures) {
 	own, nginx := got["Berth"], got["nginx"]
 	busy := fmt.Sprintf(" (cores %.0f %% and %.0f %% busy)", 100*median(own.proxyBusy), 100*median(own.loadBusy))
 	requests, cpu := w.requests, w.cpu
-	for _, f := range []*figures{own, nginx} {
-		if median(f.proxyBusy) < leastProxyBusy || median(f.loadBusy) >= mostLoadBusy {
-			requests = 0
-			if cpu == 0 {
-				cpu = 1 / w.requests
-			}
+	if !own.count() || !nginx.count() {
+		requests = 0
+		if cpu == 0 {
+			cpu = 1 / w.requests
 		}
 	}
 	t.share(w.name+": requests"+busy, perSecond, own.rps, "nginx", nginx.rps, requests)
@@ -317,10 +315,22 @@ func (t *table) planeRows(w work, got map[string]*figures) {
 		t.compare(w.name+": 99 of 100 answers", micros, own.p99, "nginx", nginx.p99, w.p99)
 	}
 	for _, name := range []string{"HAProxy", "Caddy", "ReverseProxy"} {
-		if least, ok := w.others[name]; ok {
+		least, ok := w.others[name]
+		switch {
+		case !ok:
+		case least == 0 || own.count() && got[name].count():
 			t.share(w.name+": requests", perSecond, own.rps, name, got[name].rps, least)
+		default:
+			t.share(w.name+": requests", perSecond, own.rps, name, got[name].rps, 0)
+			t.compare(w.name+": CPU per request", micros, own.micros, name, got[name].micros, 1/least)
 		}
 	}
+}
+
+// count reports whether the requests count: the proxy had too little of its core, and the load
+// enough of the other one.
+func (f *figures) count() bool {
+	return median(f.proxyBusy) >= leastProxyBusy && median(f.loadBusy) < mostLoadBusy
 }
 
 // load has a server do a work for a time.
