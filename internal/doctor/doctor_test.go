@@ -167,6 +167,8 @@ var faults = []struct {
 	{"runc", runc("1.3.0-rc.1"), doctor.Fail, "CVE-2025-52881", "1.3.3"},
 	{"runc", runc("1.2.8"), doctor.OK, "runc 1.2.8", ""},
 	{"runc", runc("1.4.0"), doctor.OK, "runc 1.4.0", ""},
+	{"runc", runc("1.4.0-rc.2"), doctor.Fail, "CVE-2025-52881", "1.3.3"},
+	{"runc", runc("1.4.0-rc.3"), doctor.OK, "runc 1.4.0-rc.3", ""},
 	{"runc", runc("1.1.5+ds1"), doctor.Warn, "only the distribution knows", "apt-get install runc"},
 	{"runc", runc(""), doctor.Skip, "does not say", ""},
 	{"runc", runc("main"), doctor.Skip, "not known", ""},

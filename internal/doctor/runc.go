@@ -15,11 +15,11 @@ var weaknesses = []struct {
 	fixed []string // the first fixed release of each series, the oldest series first
 }{
 	{"CVE-2024-21626", []string{"1.1.12"}},
-	{"CVE-2025-31133, CVE-2025-52565 and CVE-2025-52881", []string{"1.2.8", "1.3.3"}},
+	{"CVE-2025-31133, CVE-2025-52565 and CVE-2025-52881", []string{"1.2.8", "1.3.3", "1.4.0-rc.3"}},
 }
 
 // upstream matches a version of runc as its authors write it, and what a distribution adds.
-var upstream = regexp.MustCompile(`^v?(\d+\.\d+\.\d+)(?:-rc[.\d]*\d)?(.*)$`)
+var upstream = regexp.MustCompile(`^v?(\d+\.\d+\.\d+(?:-rc\.?\d+)?)(.*)$`)
 
 func checkRunc(_ context.Context, _ *Host, a answer) Check {
 	if a.err != nil {
@@ -63,10 +63,22 @@ func isBefore(version string, fixed []string) bool {
 		case -1:
 			return true
 		case 0:
-			return compareVersions(version, f) < 0
+			return compareVersions(numbersOf(version), numbersOf(f)) < 0
 		}
 	}
 	return false
+}
+
+// candidate matches the end of a release candidate's version.
+var candidate = regexp.MustCompile(`-rc\.?(\d+)$`)
+
+// numbersOf returns the numbers of a version, the last one of which is that of the release
+// candidate; the release itself has a higher one.
+func numbersOf(version string) string {
+	if candidate.MatchString(version) {
+		return candidate.ReplaceAllString(version, ".$1")
+	}
+	return version + ".1000"
 }
 
 // seriesOf returns the first two numbers of a version.
