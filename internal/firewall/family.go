@@ -70,9 +70,15 @@ func (f *family) ensure(ctx context.Context, found rules, want wanted) (changed 
 	return true, nil
 }
 
-func (f *family) read(ctx context.Context) (rules, error) {
-	text, err := runProgram(ctx, "", f.save, "-t", f.table)
-	return parse(text), err
+func (f *family) read(ctx context.Context) (rules, error) { return f.startRead(ctx)() }
+
+// startRead begins to read the rules that are there, and returns what waits for them.
+func (f *family) startRead(ctx context.Context) (wait func() (rules, error)) {
+	text := startProgram(ctx, "", f.save, "-t", f.table)
+	return func() (rules, error) {
+		found, err := text()
+		return parse(found), err
+	}
 }
 
 // script returns the input of restore with these lines.
@@ -144,18 +150,29 @@ const programTime = 30 * time.Second
 
 // runProgram runs one of the iptables programs with input and returns its output.
 func runProgram(ctx context.Context, input, program string, args ...string) (string, error) {
+	return startProgram(ctx, input, program, args...)()
+}
+
+// startProgram starts a program, which is in the network of this thread, and returns what waits for
+// its output.
+func startProgram(ctx context.Context, input, program string, args ...string) (wait func() (string, error)) {
 	ctx, cancel := context.WithTimeout(ctx, programTime)
-	defer cancel()
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Stdin = strings.NewReader(input)
 	var out, complaint bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaint
-	err := cmd.Run()
-	if errors.Is(err, exec.ErrNotFound) {
-		return "", fmt.Errorf("firewall: %s is not installed; on Debian: apt-get install iptables", program)
+	err := cmd.Start()
+	return func() (string, error) {
+		defer cancel()
+		if err == nil {
+			err = cmd.Wait()
+		}
+		if errors.Is(err, exec.ErrNotFound) {
+			return "", fmt.Errorf("firewall: %s is not installed; on Debian: apt-get install iptables", program)
+		}
+		if err != nil {
+			return "", fmt.Errorf("firewall: %s: %w: %s", program, err, strings.TrimSpace(complaint.String()))
+		}
+		return out.String(), nil
 	}
-	if err != nil {
-		return "", fmt.Errorf("firewall: %s: %w: %s", program, err, strings.TrimSpace(complaint.String()))
-	}
-	return out.String(), nil
 }

@@ -23,6 +23,7 @@
 package firewall
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -33,8 +34,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // Options configure a Firewall.
@@ -112,15 +111,18 @@ func (f *Firewall) Apply(ctx context.Context, mail []string) error {
 // readAll returns the rules that are there, by family. That takes a program for each, which a server
 // that starts waits for.
 func (f *Firewall) readAll(ctx context.Context) ([]rules, error) {
-	found := make([]rules, len(f.families))
-	group, ctx := errgroup.WithContext(ctx)
+	waits := make([]func() (rules, error), len(f.families))
 	for i, fam := range f.families {
-		group.Go(func() (err error) {
-			found[i], err = fam.read(ctx)
-			return err
-		})
+		waits[i] = fam.startRead(ctx)
 	}
-	return found, group.Wait()
+	found := make([]rules, len(f.families))
+	var fault error
+	for i, wait := range waits {
+		var err error
+		found[i], err = wait()
+		fault = cmp.Or(fault, err)
+	}
+	return found, fault
 }
 
 // checkHere checks that the engine's containers are on the network of this process.
