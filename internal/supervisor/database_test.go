@@ -227,6 +227,33 @@ func TestDatabase_IsStartedAgainWhenItsOwnSettingsChange(t *testing.T) {
 	})
 }
 
+// A program that ends if it cannot connect is started again after its database, even if that
+// takes its time.
+func TestDatabase_ComesBackBeforeThoseThatUseItWhenADeployFails(t *testing.T) {
+	t.Parallel()
+	changed, web := db(), using("web")
+	changed.StopTimeout = 40 * time.Second
+	web.Strategy = stack.Recreate
+	inWorld(t, func(w *world) {
+		st := w.createRunning(time.Hour, connected, db(), web)
+		w.becomes(st.ID, stack.Live)
+		database := w.served(st).process("db").id
+		w.engine.Before("Restart", func(object string) error {
+			if object == database {
+				time.Sleep(5 * time.Second)
+			}
+			return nil
+		})
+		w.program(st.ID, 2, exits(3))
+		w.deploy(st.ID, changed, web)
+		w.awaitEvent(st.ID, "stack.deploy_failed", 1)
+		w.settle()
+		require.Equal(t, stack.Live, w.get(st.ID).Status, w.get(st.ID).Error)
+		w.runs(st, "db-g0", "web-g1")
+		require.True(t, w.answers(st, "web"))
+	})
+}
+
 func TestDatabase_ComesBackWithTheNextGenerationIfTheServedOneFalls(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(w *world) {

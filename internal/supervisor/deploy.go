@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/berth-host/berth/internal/builder"
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
@@ -465,22 +463,27 @@ func (d *deployment) undo(ctx context.Context, cause error) bool {
 	return d.gen.runner.recordDeployFailed(ctx, d.gen.made.Attempt, d.gen.progress.current(), d.withAdvice(cause))
 }
 
-// rollBack brings back the old processes that were stopped. One may still be on its way
-// to its end, since the deploy may have failed meanwhile: it is awaited first.
+// rollBack brings back the old processes that were stopped, each after those that it depends on:
+// some programs end if they cannot connect. One may still be on its way to its end, since the
+// deploy may have failed meanwhile: it is awaited first.
 func (d *deployment) rollBack(ctx context.Context) error {
-	var group errgroup.Group
-	for _, p := range d.halted {
-		group.Go(func() error {
-			if err := d.gen.runner.sup.retryEngine(ctx, func() error { return p.stopAndRestart(ctx) }); err != nil {
-				return err
-			}
-			failpoint.Here("half-rolled-back")
-			d.old.republish(d.gen.st)
-			p.watch()
-			return d.old.recordReady(ctx, p.service)
-		})
-	}
-	return group.Wait()
+	return d.old.inOrder(ctx, func(ctx context.Context, s *stack.Service) error {
+		i := slices.IndexFunc(d.halted, func(p *process) bool { return p.service.Spec.Name == s.Spec.Name })
+		if i < 0 {
+			return nil
+		}
+		p := d.halted[i]
+		if _ = p.awaitDatabases(ctx); ctx.Err() != nil { // one that goes on may be coming back from a crash
+			return ctx.Err()
+		}
+		if err := d.gen.runner.sup.retryEngine(ctx, func() error { return p.stopAndRestart(ctx) }); err != nil {
+			return err
+		}
+		failpoint.Here("half-rolled-back")
+		d.old.republish(d.gen.st)
+		p.watch()
+		return d.old.recordReady(ctx, p.service)
+	})
 }
 
 // recordDeployFailed records that an attempt failed, and where, zero if only the row says
