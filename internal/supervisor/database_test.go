@@ -331,6 +331,24 @@ func TestDatabase_DoesNotGoOnWithOtherData(t *testing.T) {
 	})
 }
 
+// There is one version of each database so far: what an earlier server knew of is as good as
+// another.
+func TestDatabase_DoesNotGoOnWithTheDataOfAnotherVersion(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.createFor(time.Hour, db(), using("web"))
+		w.becomes(st.ID, stack.Live)
+		require.NoError(t, w.change(st, func(st *stack.Stack) ([]stack.Event, error) {
+			st.Secrets["db/postgres@16"] = st.Secrets["db/postgres@17"]
+			delete(st.Secrets, "db/postgres@17")
+			return nil, nil
+		}))
+		require.EqualError(t, w.refused(st, db(), using("web")), "service db: its data was made by postgres@16, which postgres@17 cannot use: "+
+			"dump the data from the old service, add the new one under another name beside it, and load the dump there; leave the old one out once all is well")
+		w.runs(st, "db-g0", "web-g1")
+	})
+}
+
 // dataOfDB returns the data of db in the volume with a number; nil for no volume.
 func (w *world) dataOfDB(st *stack.Stack, number int) map[string]string {
 	return w.engine.Volume(engine.Key{Stack: st.ID, Service: "db", Volume: number}.Data())
