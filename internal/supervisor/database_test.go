@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/engine"
@@ -381,6 +382,53 @@ func TestDatabase_InPlaceOfAProgramBeginsOnItsOwnVolume(t *testing.T) {
 		w.runs(st, "db-g0", "web-g3")
 		require.NotContains(t, w.runLog(st), "was cut off")
 		require.ErrorContains(t, w.refused(st, service("db"), using("web")), "its data was made by postgres@17")
+	})
+}
+
+// Services of the old generation are on the network of the databases if they use another one,
+// and would find two by one name.
+func TestDatabase_InPlaceOfAProgramIsAloneWithItsName(t *testing.T) {
+	t.Parallel()
+	cache, web := db(), service("web")
+	cache.Name, web.DependsOn = "cache", []string{"cache"}
+	inWorld(t, func(w *world) {
+		var reaches noted[string]
+		looking := func(p *enginetest.Process) int {
+			tick := time.NewTicker(time.Second)
+			defer tick.Stop()
+			for p.Listen(8080); ; {
+				program, database := p.Dial("db:8080") != nil, p.Dial("db:5432") != nil
+				assert.False(t, program && database, "both have the name")
+				if program {
+					reaches.set("the program")
+				} else if database {
+					reaches.set("the database")
+				}
+				select {
+				case <-tick.C:
+				case <-p.Terminated:
+					return 0
+				case <-p.Killed:
+					return 0
+				}
+			}
+		}
+		st := w.createRunning(time.Hour, only("web", looking), cache, service("db"), web)
+		w.becomes(st.ID, stack.Live)
+		w.settle()
+		require.Equal(t, "the program", reaches.get())
+
+		w.program(st.ID, 2, w.slow)
+		w.deploy(st.ID, cache, db(), using("web"))
+		w.runs(st, "cache-g0", "db-g0", "web-g1", "web-g2")
+		time.Sleep(2 * time.Second)
+		require.Equal(t, "the database", reaches.get())
+
+		w.crash(st, "web-g2", 1)
+		w.awaitEvent(st.ID, "stack.deploy_failed", 1)
+		w.runs(st, "cache-g0", "db-g1", "web-g1")
+		time.Sleep(2 * time.Second)
+		require.Equal(t, "the program", reaches.get())
 	})
 }
 
