@@ -299,6 +299,10 @@ for hidden in .env composer.json vendor/x.php; do get /$hidden | grep -q Forbidd
 kill $! && wait $! || [ $? = 0 ]`,
 	"postgres": `set -e
 export DATA_DIR=/data PORT=5432 PGHOST=127.0.0.1 PGPORT=5432 PGUSER=app PGDATABASE=app PGPASSWORD=secret
+failed=$(PGUSER=pg_app postgres-start 2>&1) && exit 1
+echo "$failed" | grep 'role name "pg_app" is reserved'
+echo "$failed" | grep secret && exit 1
+[ ! -e /data/postgres ]
 for start in first second; do
 	postgres-start & server=$!
 	until postgres-ready; do [ $? -lt 3 ]; sleep 0.1; done

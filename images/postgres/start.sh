@@ -13,14 +13,16 @@ name_user() {
 }
 
 # The data gets its name once all of it is there and on disk, so that a start that was cut off
-# is begun again. The superuser's commands run in single-user mode, which asks for no password.
+# is begun again. The superuser's commands run in single-user mode, which asks for no password;
+# the first that fails ends it, and the log does not repeat it, since it may have the password.
 make_data() (
 	new=$DATA_DIR/.postgres-new
 	name_user
 	rm -rf "$new"
 	initdb -D "$new" --username=postgres --auth=reject --encoding=UTF8 \
 		--locale-provider=builtin --locale=C.UTF-8 >/dev/null
-	postgres --single -j -D "$new" -c log_min_messages=warning -c log_checkpoints=off postgres <<-SQL >/dev/null
+	postgres --single -j -D "$new" -c exit_on_error=on -c log_min_error_statement=panic \
+		-c log_min_messages=warning -c log_checkpoints=off postgres <<-SQL >/dev/null
 		CREATE ROLE "$PGUSER" LOGIN PASSWORD '$PGPASSWORD';
 
 		CREATE DATABASE "$PGDATABASE" OWNER "$PGUSER";
