@@ -35,11 +35,12 @@ func Asks(src fs.FS) (asks []Ask) {
 	return asks
 }
 
-// dependencyFiles are the lists of dependencies, besides package.json, in which a name is
-// looked for as a word.
+// dependencyFiles are the lists of dependencies, besides package.json and those in the folder
+// requirements, in which a name is looked for as a word.
 var dependencyFiles = []string{
 	"requirements.txt", "pyproject.toml", "Pipfile", "go.mod", "Gemfile", "composer.json", "Cargo.toml",
 	"pom.xml", "build.gradle", "build.gradle.kts", "deno.json", "deno.jsonc", "prisma/schema.prisma",
+	"setup.cfg", "Gemfile.lock",
 }
 
 // findDriver returns the first of the drivers that is a dependency, and the file that lists
@@ -50,7 +51,8 @@ func findDriver(src fs.FS, drivers []string) (driver, from string) {
 			return drivers[i], "package.json"
 		}
 	}
-	for _, file := range dependencyFiles {
+	ofPip, _ := fs.Glob(src, "requirements/*.txt")
+	for _, file := range slices.Concat(dependencyFiles, ofPip) {
 		text := readHead(src, file)
 		for _, name := range drivers {
 			if text != "" && hasWord(text, name) {
@@ -77,14 +79,17 @@ const (
 var results = []string{"dist", "build", "target", "out"}
 
 // fileWith returns the first file of a program or its configuration that has a word; "" if
-// there is none.
+// there is none. What cannot be read is passed over.
 func fileWith(src fs.FS, word string) (found string) {
 	looked := 0
 	_ = fs.WalkDir(src, ".", func(name string, entry fs.DirEntry, err error) error {
+		base := path.Base(name)
 		switch {
-		case err != nil || entry.IsDir() && name != "." && (notSource.MatchString(path.Base(name)) || slices.Contains(results, path.Base(name))):
+		case err != nil:
+			return nil
+		case entry.IsDir() && name != "." && (notSource.MatchString(base) || slices.Contains(results, base)):
 			return fs.SkipDir
-		case !entry.Type().IsRegular() || isProse(name):
+		case !entry.Type().IsRegular() || !isSource(base):
 			return nil
 		case looked == askFiles:
 			return fs.SkipAll
@@ -99,8 +104,17 @@ func fileWith(src fs.FS, word string) (found string) {
 	return found
 }
 
-// isProse reports whether a file is for people, or an example of what others may set.
-func isProse(name string) bool {
-	base := path.Base(name)
-	return slices.Contains([]string{".md", ".txt", ".lock"}, path.Ext(base)) || strings.Contains(base, "example") || base == "package-lock.json"
+// sourceKinds are the extensions of files of programs and their configuration. Scripts and
+// files such as Procfile have none.
+var sourceKinds = strings.Fields(`
+	.js .cjs .mjs .jsx .ts .cts .mts .tsx .vue .svelte .astro .prisma .py .go .rb .ru .rake .erb .php .rs
+	.java .kt .kts .groovy .gradle .scala .clj .sh
+	.yml .yaml .json .jsonc .json5 .toml .ini .cfg .conf .config .properties .xml .env`)
+
+// isSource reports whether a file is one of a program or its configuration, and no example of
+// what others may set.
+func isSource(base string) bool {
+	ext := path.Ext(base)
+	known := ext == "" || slices.Contains(sourceKinds, ext) || strings.HasPrefix(base, ".env.")
+	return known && !strings.Contains(base, "example") && base != "package-lock.json"
 }

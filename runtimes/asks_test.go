@@ -1,6 +1,8 @@
 package runtimes
 
 import (
+	"fmt"
+	"io/fs"
 	"testing"
 	"testing/fstest"
 )
@@ -19,6 +21,10 @@ func TestAsks_WantsADriverAndTheVariable(t *testing.T) {
 		{files("requirements.txt: redis>=5", "app.py: os.environ['REDIS_URL']"), "valkey redis requirements.txt app.py"},
 		{files("go.mod: require github.com/jackc/pgx/v5 v5.7.1", `main.go: os.Getenv("DATABASE_URL")`), "postgres github.com/jackc/pgx/v5 go.mod main.go"},
 		{files(`Gemfile: gem "pg", "~> 1"`, `config/database.yml: ENV["DATABASE_URL"]`), "postgres pg Gemfile config/database.yml"},
+		{files("requirements/base.txt: flask\npsycopg[binary]>=3", "app.py: os.environ['DATABASE_URL']"), "postgres psycopg requirements/base.txt app.py"},
+		{files("setup.cfg: install_requires =\n  asyncpg\n", "app.py: os.environ['DATABASE_URL']"), "postgres asyncpg setup.cfg app.py"},
+		{files("Gemfile: gemspec", "Gemfile.lock: GEM\n  specs:\n    pg (1.5.9)\n", `bin/start: psql $DATABASE_URL`), "postgres pg Gemfile.lock bin/start"},
+		{files(`package.json: {"dependencies": {"pg": "8"}}`, ".env.production: DATABASE_URL="), "postgres pg package.json .env.production"},
 		{files(`prisma/schema.prisma: datasource db { provider = "postgresql" url = env("DATABASE_URL") }`), "postgres postgresql prisma/schema.prisma prisma/schema.prisma"},
 		{files(`prisma/schema.prisma: datasource db { provider = "sqlite" url = env("DATABASE_URL") }`), ""},
 	} {
@@ -28,6 +34,47 @@ func TestAsks_WantsADriverAndTheVariable(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%d: %q, want %q", i, got, c.want)
+		}
+	}
+}
+
+func TestAsks_LookAtSourceOnly(t *testing.T) {
+	src := files(`package.json: {"dependencies": {"pg": "8"}}`, "src/db.js: process.env.DATABASE_URL")
+	for i := range 2 * askFiles {
+		for _, kind := range []string{"png", "svg", "woff2", "md"} {
+			src[fmt.Sprintf("assets/%d.%s", i, kind)] = &fstest.MapFile{Data: []byte("DATABASE_URL")}
+		}
+	}
+	if asks := Asks(src); len(asks) != 1 || asks[0].From != "src/db.js" {
+		t.Errorf("%+v", asks)
+	}
+}
+
+// unreadable is a source one of whose folders or files cannot be opened.
+type unreadable struct {
+	fstest.MapFS
+	name string
+}
+
+func (u unreadable) Open(name string) (fs.File, error) {
+	if name == u.name {
+		return nil, fs.ErrPermission
+	}
+	return u.MapFS.Open(name)
+}
+
+func (u unreadable) ReadDir(name string) ([]fs.DirEntry, error) {
+	if name == u.name {
+		return nil, fs.ErrPermission
+	}
+	return u.MapFS.ReadDir(name)
+}
+
+func TestAsks_PassOverWhatCannotBeRead(t *testing.T) {
+	src := files(`package.json: {"dependencies": {"pg": "8"}}`, "src/a/b.js: x", "src/b.js: x", "src/db.js: process.env.DATABASE_URL")
+	for _, name := range []string{"src/a", "src/b.js"} {
+		if asks := Asks(unreadable{src, name}); len(asks) != 1 || asks[0].From != "src/db.js" {
+			t.Errorf("%s: %+v", name, asks)
 		}
 	}
 }
