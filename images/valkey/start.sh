@@ -1,6 +1,7 @@
 #!/bin/sh
 # Runs Valkey on the data in $DATA_DIR, with the password $REDISCLI_AUTH. Every change is
-# appended to a file before it is answered, and that file is synced once a second.
+# appended to a file, which is synced once a second, before it is answered, or up to 2 s later
+# while a sync takes long.
 set -eu
 umask 077
 mkdir -p "$DATA_DIR/valkey"
