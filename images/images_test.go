@@ -147,13 +147,16 @@ func TestDefinitions_NameNoHost(t *testing.T) {
 }
 
 func TestScripts_AreSoundShell(t *testing.T) {
-	sh, err := exec.LookPath("sh")
-	if err != nil {
-		t.Skip("no shell here")
-	}
 	for _, name := range append(glob("*/*.sh"), "debian.sh") {
-		check := exec.Command(sh, "-n")
-		check.Stdin = bytes.NewReader(read(name))
+		text, shell := read(name), "sh"
+		if bytes.HasPrefix(text, []byte("#!/bin/bash\n")) {
+			shell = "bash"
+		}
+		if _, err := exec.LookPath(shell); err != nil {
+			t.Skip("no shell here")
+		}
+		check := exec.Command(shell, "-n")
+		check.Stdin = bytes.NewReader(text)
 		if out, err := check.CombinedOutput(); err != nil {
 			t.Errorf("%s: %v: %s", name, err, out)
 		}
