@@ -46,12 +46,12 @@ func (m *Mail) places() []any {
 const mailColumns = "id, kind, account, address, stack_id, detail, created_at, tries"
 
 // AskMail records that a mail is to be sent; its ID, CreatedAt and Tries do not count. An
-// account's MailConfirm replaces one that was not sent yet.
+// account's MailConfirm replaces one about the same stack, or about none, that was not sent yet.
 func (s *Store) AskMail(ctx context.Context, m Mail) error {
 	return s.transact(ctx, func(tx *sql.Tx) error {
 		now := stack.Now()
 		if m.Kind == MailConfirm {
-			if err := s.dropMails(ctx, tx, m.Kind, m.Account, ""); err != nil {
+			if err := s.dropMails(ctx, tx, m.Kind, m.Account, m.StackID); err != nil {
 				return err
 			}
 		}
@@ -153,10 +153,10 @@ func (s *Store) note(ctx context.Context, tx *sql.Tx, m Mail, now time.Time, wai
 	return s.insertMail(ctx, tx, m, now, now.Add(wait))
 }
 
-// dropMails removes what is not sent yet.
+// dropMails removes what is not sent yet about the stack, or about none.
 func (s *Store) dropMails(ctx context.Context, tx *sql.Tx, kind MailKind, account, stackID string) error {
-	return s.exec(ctx, tx, "drop a mail", "DELETE FROM mails WHERE kind = ? AND account = ? AND (stack_id = ? OR ? = '') AND tries = 0",
-		string(kind), account, stackID, stackID)
+	return s.exec(ctx, tx, "drop a mail", "DELETE FROM mails WHERE kind = ? AND account = ? AND stack_id IN (?, '') AND tries = 0",
+		string(kind), account, stackID)
 }
 
 // insertMail also removes the mails whose time is over.

@@ -183,16 +183,26 @@ func (on suite) TestTakeMail_GivesEachToOneOfTwoStores(t *testing.T) {
 func (on suite) TestAskMail_ReplacesAConfirmationThatWasNotSent(t *testing.T) {
 	s, _ := on.open(t)
 	ana := newAccount(t, s, "ana@example.com")
-	for _, stackID := range []string{"", "stk_one"} {
-		if err := s.AskMail(t.Context(), store.Mail{Kind: store.MailConfirm, Account: ana.ID, StackID: stackID}); err != nil {
-			t.Fatal(err)
+	for _, tt := range []struct{ asked, sent []string }{
+		{[]string{"", "stk_one"}, []string{"stk_one"}}, // whose link confirms the address, too
+		{[]string{"", ""}, []string{""}},
+		{[]string{"stk_one", "stk_one"}, []string{"stk_one"}},
+		{[]string{"stk_one", "stk_two"}, []string{"stk_one", "stk_two"}},
+		{[]string{"stk_one", ""}, []string{"stk_one", ""}},
+	} {
+		for _, stackID := range tt.asked {
+			if err := s.AskMail(t.Context(), store.Mail{Kind: store.MailConfirm, Account: ana.ID, StackID: stackID}); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	if m := nextMail(t, s); m.StackID != "stk_one" {
-		t.Errorf("the mail is %+v", m)
-	}
-	if m := nextMail(t, s); m != (store.Mail{}) {
-		t.Errorf("there is also %+v", m)
+		for _, stackID := range tt.sent {
+			if m := nextMail(t, s); m.Kind != store.MailConfirm || m.StackID != stackID {
+				t.Errorf("asked for %q, the mail is %+v, want that of %q", tt.asked, m, stackID)
+			}
+		}
+		if m := nextMail(t, s); m != (store.Mail{}) {
+			t.Errorf("asked for %q, there is also %+v", tt.asked, m)
+		}
 	}
 }
 
