@@ -2,8 +2,10 @@ package mail
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
+	"net"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/emersion/go-smtp"
 	"github.com/stretchr/testify/require"
+	gomail "github.com/wneessen/go-mail"
 
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/mail/mailtest"
@@ -31,7 +34,12 @@ type env struct {
 
 func newEnv(t *testing.T, password string) *env {
 	t.Helper()
-	e := &env{t: t, box: mailtest.Start(t, password)}
+	return newEnvWith(t, mailtest.Start(t, password))
+}
+
+func newEnvWith(t *testing.T, box *mailtest.Mailbox) *env {
+	t.Helper()
+	e := &env{t: t, box: box}
 	var err error
 	e.store, err = store.Open(t.Context(), store.Options{
 		Path: filepath.Join(t.TempDir(), "db"), Sealer: auth.NewSealer(auth.Key{1}), Log: slog.New(slog.DiscardHandler), Mails: true,
@@ -173,6 +181,34 @@ func TestSend_LogsInAndTriesAgainWhatIsRefusedForNow(t *testing.T) {
 	require.Equal(t, []string{"retried", "failed"}, e.results)
 	require.Empty(t, e.box.Take())
 	require.Equal(t, 2, e.box.Logins())
+}
+
+// A fresh Postfix offers STARTTLS with a certificate that it made itself.
+func TestSend_TakesAnyCertificateOfAServerOnThisMachine(t *testing.T) {
+	t.Parallel()
+	for _, password := range []string{"", "p@ss:word"} {
+		e := newEnvWith(t, mailtest.StartTLS(t, password))
+		e.fail(e.stack("shop"), "why")
+		e.one()
+		require.Equal(t, 1, e.box.Secured())
+		require.Equal(t, []string{"sent"}, e.results)
+	}
+}
+
+func TestClient_ChecksTheCertificateOfAnotherMachine(t *testing.T) {
+	t.Parallel()
+	box := mailtest.StartTLS(t, "")
+	server, err := ParseServer(box.URL)
+	require.NoError(t, err)
+	address := server.address()
+	server.host = "mail.example.com"
+	client, err := server.client()
+	require.NoError(t, err)
+	require.NoError(t, gomail.WithDialContextFunc(func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, address)
+	})(client))
+	var unknown *tls.CertificateVerificationError
+	require.ErrorAs(t, client.DialWithContext(t.Context()), &unknown)
 }
 
 func TestRetryAfter_GrowsAndEndsWithTheHour(t *testing.T) {

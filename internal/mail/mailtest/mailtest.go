@@ -3,7 +3,13 @@ package mailtest
 
 import (
 	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"io"
+	"math/big"
 	"mime/quotedprintable"
 	"net"
 	"net/mail"
@@ -11,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/emersion/go-sasl"
 	"github.com/emersion/go-smtp"
@@ -32,11 +39,24 @@ type Mailbox struct {
 	refusal  error // of the next recipients
 	password string
 	logins   int
+	secured  int // mails that came over TLS
 }
 
 // Start runs a mailbox until the test ends. With a password, it takes mails from the user
 // berth only.
 func Start(t testing.TB, password string) *Mailbox {
+	t.Helper()
+	return start(t, password, nil)
+}
+
+// StartTLS is Start for a mailbox that offers STARTTLS with a certificate that nobody has
+// signed but itself.
+func StartTLS(t testing.TB, password string) *Mailbox {
+	t.Helper()
+	return start(t, password, &tls.Config{Certificates: []tls.Certificate{selfSigned(t)}})
+}
+
+func start(t testing.TB, password string, offered *tls.Config) *Mailbox {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -48,9 +68,24 @@ func Start(t testing.TB, password string) *Mailbox {
 	}
 	server := smtp.NewServer(opener{b})
 	server.AllowInsecureAuth = true
+	server.TLSConfig = offered
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { _ = server.Close() })
 	return b
+}
+
+func selfSigned(t testing.TB) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"mail.invalid"}, NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, of, of, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
 // Refuse makes the server answer err to every recipient; nil ends that.
@@ -76,15 +111,23 @@ func (b *Mailbox) Logins() int {
 	return b.logins
 }
 
+// Secured returns how many mails came over TLS.
+func (b *Mailbox) Secured() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.secured
+}
+
 type opener struct{ box *Mailbox }
 
 // NewSession implements smtp.Backend.
-func (o opener) NewSession(*smtp.Conn) (smtp.Session, error) {
-	return &session{box: o.box, open: o.box.password == ""}, nil
+func (o opener) NewSession(c *smtp.Conn) (smtp.Session, error) {
+	return &session{box: o.box, conn: c, open: o.box.password == ""}, nil
 }
 
 type session struct {
 	box  *Mailbox
+	conn *smtp.Conn
 	open bool
 	mail Mail
 }
@@ -137,6 +180,9 @@ func (s *session) Data(r io.Reader) error {
 	s.box.mu.Lock()
 	defer s.box.mu.Unlock()
 	s.box.mails = append(s.box.mails, s.mail)
+	if _, ok := s.conn.TLSConnectionState(); ok {
+		s.box.secured++
+	}
 	return nil
 }
 
