@@ -77,20 +77,21 @@ func (a *Accounts) Linked(ctx context.Context, kind store.MailKind, token string
 }
 
 // ResetPassword chooses a new password by the token of a mail, and ends all sessions of the
-// account. The token works once.
-func (a *Accounts) ResetPassword(ctx context.Context, v Visitor, token, password string) error {
+// account. The token works once. If the address was not confirmed before, whoever made the
+// account may be somebody else: its API key is replaced by one that nobody has, until RotateKey.
+func (a *Accounts) ResetPassword(ctx context.Context, v Visitor, token, password string) (keyReplaced bool, err error) {
 	if err := a.admit(ctx, v); err != nil {
-		return err
+		return false, err
 	}
 	if _, err := a.Linked(ctx, store.MailReset, token); err != nil {
-		return err
+		return false, err
 	}
 	hash, err := a.hashNew(ctx, password)
 	if err != nil {
-		return err
+		return false, err
 	}
-	_, err = a.cfg.Store.ResetPassword(ctx, auth.Hash(token), hash)
-	return err
+	used, err := a.cfg.Store.ResetPassword(ctx, auth.Hash(token), hash, storedKey(auth.NewAPIKey()))
+	return err == nil && !used.Account.Confirmed, err
 }
 
 // SendConfirmation asks for another mail that confirms the account's address.

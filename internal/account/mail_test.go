@@ -86,19 +86,49 @@ func TestResetPassword_ChangesItAndSignsEverybodyOut(t *testing.T) {
 	e := newMailEnv(t, 3, 10)
 	entry := e.signUp(t, "ana@example.com")
 	token := e.follow(t, store.Mail{Kind: store.MailReset}, entry.Account)
-	wantKind(t, e.accounts.ResetPassword(t.Context(), visitor, token, "short"), stack.Unprocessable, "too short")
-	if err := e.accounts.ResetPassword(t.Context(), visitor, token, "battery staple"); err != nil {
+	_, err := e.accounts.ResetPassword(t.Context(), visitor, token, "short")
+	wantKind(t, err, stack.Unprocessable, "too short")
+	if _, err := e.accounts.ResetPassword(t.Context(), visitor, token, "battery staple"); err != nil {
 		t.Fatal(err)
 	}
 	if e.signedIn(t, entry.Token) {
 		t.Error("the session goes on")
 	}
-	_, err := e.accounts.SignIn(t.Context(), visitor, "ana@example.com", password)
+	_, err = e.accounts.SignIn(t.Context(), visitor, "ana@example.com", password)
 	wantKind(t, err, stack.Unauthenticated, "")
 	if _, err := e.accounts.SignIn(t.Context(), visitor, "ana@example.com", "battery staple"); err != nil {
 		t.Error(err)
 	}
-	wantKind(t, e.accounts.ResetPassword(t.Context(), visitor, token, "another one"), stack.NotFound, "has been used")
+	_, err = e.accounts.ResetPassword(t.Context(), visitor, token, "another one")
+	wantKind(t, err, stack.NotFound, "has been used")
+}
+
+// works reports whether an API key does.
+func (e *env) works(t *testing.T, key string) bool {
+	t.Helper()
+	_, ok, err := e.store.AccountByKey(t.Context(), auth.Hash(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ok
+}
+
+// Eve signs up with ana's address, and has the key. Ana gets in by a mail.
+func TestResetPassword_EndsTheKeyOfWhoeverTookTheAddress(t *testing.T) {
+	e := newMailEnv(t, 3, 10)
+	eve := e.signUp(t, "ana@example.com")
+	replaced, err := e.accounts.ResetPassword(t.Context(), visitor, e.follow(t, store.Mail{Kind: store.MailReset}, eve.Account), "battery staple")
+	if err != nil || !replaced || e.works(t, eve.APIKey) {
+		t.Fatalf("the key works; replaced %v, %v", replaced, err)
+	}
+	key, err := e.accounts.RotateKey(t.Context(), eve.Account.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replaced, err = e.accounts.ResetPassword(t.Context(), visitor, e.follow(t, store.Mail{Kind: store.MailReset}, eve.Account), "another staple")
+	if err != nil || replaced || !e.works(t, key) {
+		t.Errorf("the key of a confirmed address does not work; replaced %v, %v", replaced, err)
+	}
 }
 
 func TestSignUp_AsksToConfirmTheAddress(t *testing.T) {

@@ -151,7 +151,7 @@ func TestReset_SendsALinkThatWorksToThoseWhoHaveAnAccount(t *testing.T) {
 	require.NoError(t, e.store.AskMail(t.Context(), store.Mail{Kind: store.MailReset, Address: "ana@EXAMPLE.com"}))
 	m := e.one()
 	require.Equal(t, "Ana@example.com", m.To)
-	used, err := e.store.ResetPassword(t.Context(), auth.Hash(token(t, m, "signin/reset")), "new hash")
+	used, err := e.store.ResetPassword(t.Context(), auth.Hash(token(t, m, "signin/reset")), "new hash", store.Key{Hash: []byte("new key")})
 	require.NoError(t, err)
 	require.Equal(t, e.ana.ID, used.Account.ID)
 }

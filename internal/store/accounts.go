@@ -125,11 +125,13 @@ func (s *Store) DisableAccount(ctx context.Context, accountID, reason string) er
 // RotateKey replaces the API key of an account; the old one stops working with the next
 // request. An unknown account is NotFound.
 func (s *Store) RotateKey(ctx context.Context, accountID string, key Key) error {
-	return s.transact(ctx, func(tx *sql.Tx) error {
-		return s.change(ctx, tx, errNoAccount, "rotate the key",
-			"UPDATE accounts SET key_hash = ?, key_hint = ?, key_made_at = ? WHERE id = ?",
-			key.Hash, key.Hint, micros(stack.Now()), accountID)
-	})
+	return s.transact(ctx, func(tx *sql.Tx) error { return s.rotateKey(ctx, tx, accountID, key) })
+}
+
+func (s *Store) rotateKey(ctx context.Context, tx *sql.Tx, accountID string, key Key) error {
+	return s.change(ctx, tx, errNoAccount, "rotate the key",
+		"UPDATE accounts SET key_hash = ?, key_hint = ?, key_made_at = ? WHERE id = ?",
+		key.Hash, key.Hint, micros(stack.Now()), accountID)
 }
 
 // SetPassword replaces the password of an account and ends all its sessions except the

@@ -218,7 +218,7 @@ func (on suite) TestResetPassword_WorksOnceAndEndsEverySession(t *testing.T) {
 	if _, err := s.FindMailToken(t.Context(), store.MailReset, []byte("first")); err != nil {
 		t.Fatal(err)
 	}
-	used, err := s.ResetPassword(t.Context(), []byte("first"), "new hash")
+	used, err := s.ResetPassword(t.Context(), []byte("first"), "new hash", store.Key{Hash: []byte("new key")})
 	if err != nil || used.Account.ID != ana.ID {
 		t.Fatalf("ResetPassword() = %+v, %v", used, err)
 	}
@@ -227,8 +227,29 @@ func (on suite) TestResetPassword_WorksOnceAndEndsEverySession(t *testing.T) {
 		t.Errorf("the account is %+v with %q, %v", account, hash, err)
 	}
 	for _, token := range []string{"first", "second"} {
-		_, err := s.ResetPassword(t.Context(), []byte(token), "another hash")
+		_, err := s.ResetPassword(t.Context(), []byte(token), "another hash", store.Key{Hash: []byte("another key")})
 		wantKind(t, err, stack.NotFound)
+	}
+}
+
+// Whoever made an account whose address was never confirmed may be somebody else.
+func (on suite) TestResetPassword_ReplacesTheKeyUnlessTheAddressWasConfirmed(t *testing.T) {
+	s, _ := on.open(t)
+	ana := newAccount(t, s, "ana@example.com")
+	for i, key := range []string{"new key", "newer key"} { // the second time, the address is confirmed
+		token := []byte("token for " + key)
+		if err := s.AddMailToken(t.Context(), token, store.MailToken{Kind: store.MailReset, Account: ana}, stack.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		used, err := s.ResetPassword(t.Context(), token, "hash", store.Key{Hash: []byte(key), Hint: "new"})
+		if err != nil || used.Account.Confirmed != (i == 1) {
+			t.Fatalf("ResetPassword() = %+v, %v", used, err)
+		}
+		for _, key := range []string{"ana@example.com", "new key", "newer key"} {
+			if account, ok, err := s.AccountByKey(t.Context(), []byte(key)); ok != (key == "new key") || ok && account.KeyHint != "new" || err != nil {
+				t.Errorf("after reset %d the account of %q is %+v, %v, %v", i, key, account, ok, err)
+			}
+		}
 	}
 }
 
@@ -246,7 +267,7 @@ func (on suite) TestMailTokens_WorkForTheirKindUntilTheyExpire(t *testing.T) {
 	_, err := s.ConfirmAddress(t.Context(), []byte("late"))
 	wantKind(t, err, stack.NotFound)
 	add("confirm", store.MailConfirm, time.Minute)
-	_, err = s.ResetPassword(t.Context(), []byte("confirm"), "hash")
+	_, err = s.ResetPassword(t.Context(), []byte("confirm"), "hash", store.Key{Hash: []byte("another key")})
 	wantKind(t, err, stack.NotFound)
 	used, err := s.ConfirmAddress(t.Context(), []byte("confirm"))
 	if err != nil || used.StackID != "stk_one" {

@@ -51,12 +51,19 @@ func (s *Store) findMailToken(ctx context.Context, q querier, kind MailKind, has
 }
 
 // ResetPassword uses a token of the kind MailReset: it replaces the account's password and
-// ends all its sessions. The address counts as confirmed. No token of the kind works for its
-// account again. A token that does not work is NotFound.
-func (s *Store) ResetPassword(ctx context.Context, hash []byte, passwordHash string) (MailToken, error) {
+// ends all its sessions, and, if the address was not confirmed before, replaces the API key, since
+// somebody else may have made the account. Then the address counts as confirmed. The returned
+// account is as it was before. No token of the kind works for it again. A token that does not work
+// is NotFound.
+func (s *Store) ResetPassword(ctx context.Context, hash []byte, passwordHash string, key Key) (MailToken, error) {
 	return s.useMailToken(ctx, MailReset, hash, func(tx *sql.Tx, t MailToken) error {
 		if err := s.exec(ctx, tx, "set the password", "UPDATE accounts SET password_hash = ? WHERE id = ?", passwordHash, t.Account.ID); err != nil {
 			return err
+		}
+		if !t.Account.Confirmed {
+			if err := s.rotateKey(ctx, tx, t.Account.ID, key); err != nil {
+				return err
+			}
 		}
 		return s.endSessions(ctx, tx, t.Account.ID, 0)
 	})

@@ -48,19 +48,23 @@ func (w *pages) showReset(c *fiber.Ctx, s store.Session, code int, problem strin
 		return fmt.Errorf("look up a link: %w", err)
 	}
 	p := w.newPage(c, s, "Choose a new password", "narrow", "signin")
-	return w.render(c, code, resetPage(p, c.Params("link"), link.Account.Email, problem))
+	return w.render(c, code, resetPage(p, c.Params("link"), link.Account, problem))
 }
 
 // reset answers POST /signin/reset/{link}.
 func (w *pages) reset(c *fiber.Ctx, s store.Session) error {
-	err := w.cfg.Accounts.ResetPassword(w.server.Context(), w.visitor(c), c.Params("link"), c.FormValue("password"))
+	keyReplaced, err := w.cfg.Accounts.ResetPassword(w.server.Context(), w.visitor(c), c.Params("link"), c.FormValue("password"))
 	if text, code, ok := refusal(c, err); ok {
 		return w.showReset(c, s, code, text)
 	}
 	if err != nil {
 		return fmt.Errorf("choose a new password: %w", err)
 	}
-	return w.redirectWithNotice(c, "/signin", "The password was changed, and all sessions were signed out. Sign in with the new one.")
+	text := "The password was changed, and all sessions were signed out. Sign in with the new one."
+	if keyReplaced {
+		text += " The API key was replaced, too; for a new one, press “Rotate key” on the account page."
+	}
+	return w.redirectWithNotice(c, "/signin", text)
 }
 
 // confirmPage answers GET /signup/confirm/{link}.

@@ -49,7 +49,8 @@ type Accounts interface {
 	// Linked returns what the token in a mail is for, and fails with NotFound if it does not
 	// work.
 	Linked(ctx context.Context, kind store.MailKind, token string) (store.MailToken, error)
-	ResetPassword(ctx context.Context, v account.Visitor, token, password string) error
+	// ResetPassword reports whether the API key was replaced, too, by one that nobody has.
+	ResetPassword(ctx context.Context, v account.Visitor, token, password string) (keyReplaced bool, err error)
 	SendConfirmation(ctx context.Context, v account.Visitor, who store.Account) error
 	// Confirm also claims a stack if the mail was about one, and fails with the account if
 	// only the claim failed.
