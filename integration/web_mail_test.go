@@ -62,6 +62,7 @@ func TestMail_ConfirmsAnAddressAndLetsAForgottenPasswordBeChosenAnew(t *testing.
 	link := h.linkIn(t, m)
 	scanner := h.browser(t)
 	scanner.open(link)
+	scanner.sees("Sign in and confirm", "Choose a new password")
 	scanner.look("confirm")
 	b.open("/dashboard/account")
 	b.sees("Your address is not confirmed")
@@ -138,6 +139,31 @@ func TestMail_FinishesAClaimThatIsForOneAddress(t *testing.T) {
 	require.True(t, h.show(t, st, "").Claimed)
 	m = awaitMail(t, box)
 	require.Equal(t, "Stack "+st.ID+" was claimed", m.Header.Get("Subject"))
+}
+
+// TestMail_GivesNothingToWhoeverTookAnAddress has eve sign up with ana's address, and ana get in by mail.
+func TestMail_GivesNothingToWhoeverTookAnAddress(t *testing.T) {
+	t.Parallel()
+	h, box := mailing(t)
+	st := h.live(t, page("x"), Fields{"claim_email": ana})
+	eve, owner := h.visitor(t), h.visitor(t)
+	require.Equal(t, http.StatusSeeOther, eve.submit(t, claimPath(st), claimPath(st), Fields{"way": "signup", "email": ana, "password": password}).status)
+	key := regexp.MustCompile(`as_live_[0-9A-Za-z]+`).FindString(eve.open(t, claimPath(st)).body)
+	require.Equal(t, http.StatusOK, h.getAs(t, key, "/v0/me").status)
+	letter := h.linkIn(t, awaitMail(t, box))
+	require.Equal(t, http.StatusUnauthorized, owner.submit(t, letter, letter, nil).status, "the mail alone does not confirm what eve has")
+	require.False(t, h.show(t, st, "").Claimed)
+
+	require.Equal(t, http.StatusOK, owner.submit(t, "/signin/forgot", "/signin/forgot", Fields{"email": ana}).status)
+	link := h.linkIn(t, awaitMail(t, box))
+	require.Equal(t, http.StatusSeeOther, owner.submit(t, link, link, Fields{"password": personsPassword}).status)
+	h.getAs(t, key, "/v0/me").refused(t, http.StatusUnauthorized)
+	require.Equal(t, http.StatusSeeOther, eve.open(t, "/dashboard").status, "eve is signed out")
+	require.Equal(t, http.StatusSeeOther, owner.submit(t, letter, letter, nil).status)
+	require.True(t, h.show(t, st, "").Claimed)
+	h.getAs(t, key, "/v0/stacks/"+st.ID).refused(t, http.StatusUnauthorized)
+	require.Equal(t, http.StatusSeeOther, owner.signIn(t, ana, personsPassword).status)
+	require.Equal(t, http.StatusOK, owner.open(t, "/dashboard/stacks/"+st.ID).status)
 }
 
 // An account from a time without mail has never confirmed its address, and does so on its next

@@ -102,19 +102,35 @@ func (a *Accounts) SendConfirmation(ctx context.Context, v Visitor, account stor
 	return a.cfg.Claims.Mails.confirm(ctx, stack.NetworkOf(v.IP), account, "")
 }
 
+// NeedsPassword reports whether Confirm needs the account's password from a person who is signed
+// in as who, the zero Account for a visitor. An account whose address is not confirmed may have
+// been made by somebody else, who then has its password and its key, and the mail reaches the
+// holder of the address, not the one who made the account: only who has both is the same person.
+func NeedsPassword(link store.MailToken, who store.Account) bool {
+	return !link.Account.Confirmed && link.Account.ID != who.ID
+}
+
 // Confirm confirms an address by the token of a mail, and claims the stack that the mail was
-// about; nil if there was none. If only the claim fails, it returns the error of the claim
-// with the account.
-func (a *Accounts) Confirm(ctx context.Context, token string) (store.Account, *stack.Stack, error) {
+// about; nil if there was none. With NeedsPassword it first signs the person in: then the Entry
+// has a token. If only the claim fails, it returns the error of the claim with the account.
+func (a *Accounts) Confirm(ctx context.Context, v Visitor, who store.Account, token, password string) (entry Entry, s *stack.Stack, err error) {
+	link, err := a.Linked(ctx, store.MailConfirm, token)
+	if err == nil && NeedsPassword(link, who) {
+		entry, err = a.SignIn(ctx, v, link.Account.Email, password)
+	}
+	if err != nil {
+		return Entry{}, nil, err
+	}
 	used, err := a.cfg.Store.ConfirmAddress(ctx, auth.Hash(token))
+	entry.Account = used.Account
 	if err != nil || used.StackID == "" {
-		return used.Account, nil, err
+		return entry, nil, err
 	}
 	if err := used.Account.CheckEnabled(); err != nil {
-		return used.Account, nil, err
+		return entry, nil, err
 	}
-	s, err := a.cfg.Claims.Host.Claim(ctx, used.StackID, used.Account.ID, used.Account.Email)
-	return used.Account, s, err
+	s, err = a.cfg.Claims.Host.Claim(ctx, used.StackID, used.Account.ID, used.Account.Email)
+	return entry, s, err
 }
 
 // SetNotices turns mails about the account's stacks on or off.

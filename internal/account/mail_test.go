@@ -139,14 +139,51 @@ func TestSignUp_AsksToConfirmTheAddress(t *testing.T) {
 		t.Errorf("the mail is %+v for %+v", m, entry.Account)
 	}
 	wantKind(t, e.accounts.SendConfirmation(t.Context(), visitor, entry.Account), stack.TooMany, "open the link")
-	who, s, err := e.accounts.Confirm(t.Context(), e.follow(t, m, entry.Account))
-	if err != nil || s != nil || who.ID != entry.Account.ID {
-		t.Fatal(who, s, err)
+	confirmed, s, err := e.accounts.Confirm(t.Context(), visitor, entry.Account, e.follow(t, m, entry.Account), "")
+	if err != nil || s != nil || confirmed.Account.ID != entry.Account.ID || confirmed.Token != "" || !e.works(t, entry.APIKey) {
+		t.Fatal(confirmed, s, err)
 	}
 	session, _, err := e.accounts.Session(t.Context(), entry.Token)
 	if err != nil || !session.Account.Confirmed {
 		t.Errorf("the account is %+v, %v", session.Account, err)
 	}
+}
+
+func TestConfirm_InAnotherBrowserNeedsThePasswordAndKeepsTheKey(t *testing.T) {
+	e := newMailEnv(t, 3, 10)
+	entry, bo := e.signUp(t, "ana@example.com"), e.signUp(t, "bo@example.com")
+	token := e.follow(t, store.Mail{Kind: store.MailConfirm}, entry.Account)
+	for _, who := range []store.Account{{}, bo.Account} {
+		_, _, err := e.accounts.Confirm(t.Context(), visitor, who, token, "a wrong one")
+		wantKind(t, err, stack.Unauthenticated, "password is wrong")
+	}
+	confirmed, _, err := e.accounts.Confirm(t.Context(), visitor, store.Account{}, token, password)
+	if err != nil || confirmed.Account.ID != entry.Account.ID || !e.signedIn(t, confirmed.Token) || !e.signedIn(t, entry.Token) || !e.works(t, entry.APIKey) {
+		t.Errorf("%+v, %v", confirmed, err)
+	}
+}
+
+// Eve signs up with ana's address and begins to claim ana's stack. Ana gets the letter.
+func TestConfirm_GivesNothingToWhoeverTookTheAddress(t *testing.T) {
+	e := newMailEnv(t, 3, 10)
+	made := e.stackWith(t, "ana@example.com")
+	eve, _, err := e.accounts.SignUpAndClaim(t.Context(), visitor, "ana@example.com", password, made.code)
+	wantKind(t, err, stack.Forbidden, "a letter was sent")
+	token := e.follow(t, e.mail(t), eve.Account)
+	_, _, err = e.accounts.Confirm(t.Context(), visitor, store.Account{}, token, "")
+	wantKind(t, err, stack.Unauthenticated, "")
+	if found, _, err := e.store.AccountByKey(t.Context(), auth.Hash(eve.APIKey)); e.owner(t, made.id) != "" || found.Confirmed || err != nil {
+		t.Fatalf("without the password it is claimed for %+v, %v", found, err)
+	}
+	if _, err := e.accounts.ResetPassword(t.Context(), visitor, e.follow(t, store.Mail{Kind: store.MailReset}, eve.Account), "battery staple"); err != nil {
+		t.Fatal(err)
+	}
+	_, s, err := e.accounts.Confirm(t.Context(), visitor, store.Account{}, token, "")
+	if err != nil || s.Owner != eve.Account.ID || e.works(t, eve.APIKey) || e.signedIn(t, eve.Token) {
+		t.Errorf("%+v, %v; the key works: %v", s, err, e.works(t, eve.APIKey))
+	}
+	_, err = e.accounts.SignIn(t.Context(), visitor, "ana@example.com", password)
+	wantKind(t, err, stack.Unauthenticated, "")
 }
 
 // What the limit of an address refuses does not count for the network.
@@ -192,7 +229,7 @@ func TestClaim_OfAStackForOneAddressEndsWithTheLinkInAMail(t *testing.T) {
 	if other := e.mail(t); other != (store.Mail{}) {
 		t.Errorf("there is also %+v", other)
 	}
-	_, s, err := e.accounts.Confirm(t.Context(), e.follow(t, m, entry.Account))
+	_, s, err := e.accounts.Confirm(t.Context(), visitor, entry.Account, e.follow(t, m, entry.Account), "")
 	if err != nil || s.Owner != entry.Account.ID {
 		t.Fatal(s, err)
 	}

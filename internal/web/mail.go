@@ -6,6 +6,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/berth-host/berth/internal/account"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
@@ -67,13 +68,31 @@ func (w *pages) reset(c *fiber.Ctx, s store.Session) error {
 	return w.redirectWithNotice(c, "/signin", text)
 }
 
+// confirmForm is what the page of a link that confirms an address shows.
+type confirmForm struct {
+	Link   string
+	Email  string
+	SignIn bool       // it asks for the password
+	Stack  *stackView // what the mail was about; nil for none
+	Fault  string     // why it was refused
+}
+
 // confirmPage answers GET /signup/confirm/{link}.
 func (w *pages) confirmPage(c *fiber.Ctx, s store.Session) error {
+	return w.showConfirm(c, s, fiber.StatusOK, "")
+}
+
+// showConfirm shows the form that confirms an address, and, after a refused attempt, the reason.
+func (w *pages) showConfirm(c *fiber.Ctx, s store.Session, code int, problem string) error {
 	link, err := w.cfg.Accounts.Linked(w.server.Context(), store.MailConfirm, c.Params("link"))
-	if err != nil {
-		return w.refuseConfirm(c, s, err)
+	if text, code, ok := refusal(c, err); ok {
+		p := w.newPage(c, s, "This link does not work", "narrow", "signin")
+		return w.render(c, code, brokenLinkPage(p, text, "/dashboard/account", "Go to your account"))
 	}
-	var shown *stackView
+	if err != nil {
+		return fmt.Errorf("look up a link: %w", err)
+	}
+	f := confirmForm{Link: c.Params("link"), Email: link.Account.Email, SignIn: account.NeedsPassword(link, s.Account), Fault: problem}
 	if link.StackID != "" {
 		st, err := w.cfg.Store.Get(w.server.Context(), link.StackID)
 		if err != nil && stack.KindOf(err) != stack.NotFound {
@@ -81,25 +100,31 @@ func (w *pages) confirmPage(c *fiber.Ctx, s store.Session) error {
 		}
 		if err == nil {
 			v := w.showStack(st)
-			shown = &v
+			f.Stack = &v
 		}
 	}
-	return w.render(c, fiber.StatusOK, confirmPage(w.newPage(c, s, "Confirm your address", "narrow", "signin"), c.Params("link"), link.Account.Email, shown))
+	return w.render(c, code, confirmPage(w.newPage(c, s, "Confirm your address", "narrow", "signin"), f))
 }
 
-// confirm answers POST /signup/confirm/{link}. It signs nobody in.
+// confirm answers POST /signup/confirm/{link}. It signs in only who gives the password.
 func (w *pages) confirm(c *fiber.Ctx, s store.Session) error {
-	who, st, err := w.cfg.Accounts.Confirm(w.server.Context(), c.Params("link"))
-	if who.ID == "" {
-		return w.refuseConfirm(c, s, err)
+	e, st, err := w.cfg.Accounts.Confirm(w.server.Context(), w.visitor(c), s.Account, c.Params("link"), c.FormValue("password"))
+	if text, code, ok := refusal(c, err); ok && e.Account.ID == "" {
+		return w.showConfirm(c, s, code, text)
+	}
+	if e.Token != "" {
+		if err := w.startSession(c, e); err != nil {
+			return err
+		}
+		s.Account = e.Account
 	}
 	n, to := notice{Text: "Your address is confirmed."}, "/dashboard"
 	if refused, _, ok := refusal(c, err); ok {
 		w.leaveNotice(c, notice{Text: n.Text + " The stack was not claimed: " + refused, Fault: true})
-		return c.Redirect(w.entryFor(s, who, to), fiber.StatusSeeOther)
+		return c.Redirect(w.entryFor(s, e.Account, to), fiber.StatusSeeOther)
 	}
 	if err != nil {
-		return fmt.Errorf("claim after confirming the address: %w", err)
+		return fmt.Errorf("confirm an address: %w", err)
 	}
 	if st != nil {
 		n.Text, to = "Your address is confirmed, and the stack is yours.", string(stackURL(st.ID, "claimed"))
@@ -108,7 +133,7 @@ func (w *pages) confirm(c *fiber.Ctx, s store.Session) error {
 		}
 	}
 	w.leaveNotice(c, n)
-	return c.Redirect(w.entryFor(s, who, to), fiber.StatusSeeOther)
+	return c.Redirect(w.entryFor(s, e.Account, to), fiber.StatusSeeOther)
 }
 
 // entryFor returns where to go for a page of an account: to it, or to sign in first.
@@ -117,16 +142,6 @@ func (w *pages) entryFor(s store.Session, who store.Account, to string) string {
 		return to
 	}
 	return "/signin?next=" + url.QueryEscape(to)
-}
-
-// refuseConfirm answers a confirmation whose link does not work.
-func (w *pages) refuseConfirm(c *fiber.Ctx, s store.Session, err error) error {
-	text, code, ok := refusal(c, err)
-	if !ok {
-		return fmt.Errorf("confirm an address: %w", err)
-	}
-	p := w.newPage(c, s, "This link does not work", "narrow", "signin")
-	return w.render(c, code, brokenLinkPage(p, text, "/dashboard/account", "Go to your account"))
 }
 
 // sendConfirmation answers POST /dashboard/account/confirm.

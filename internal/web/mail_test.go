@@ -49,3 +49,36 @@ func TestReset_SaysWhatBecomesOfTheKey(t *testing.T) {
 		require.Contains(t, b.get("/signin").body, says.after)
 	}
 }
+
+func TestConfirm_AsksAnotherBrowserForThePassword(t *testing.T) {
+	e := newEnv(t, mailing)
+	b := e.signedUp(ana)
+	id, _ := e.stack("guestbook")
+	path := "/signup/confirm/" + e.link(store.MailConfirm, id)
+	require.NotContains(t, b.get(path).body, `name="password"`)
+	other := e.visitor()
+	require.Contains(t, other.get(path).body, "Sign in, confirm and claim")
+	for _, wrong := range []string{"", "a wrong one"} {
+		r := other.post(path, url.Values{"password": {wrong}})
+		require.Equal(t, 401, r.status)
+		require.Contains(t, r.body, "password is wrong")
+		require.NotContains(t, other.cookies, sessionCookie)
+		require.Empty(t, e.owner(id))
+	}
+	r := other.post(path, url.Values{"password": {password}})
+	require.Equal(t, "/dashboard/stacks/"+id+"/claimed", r.header.Get("Location"))
+	require.Equal(t, 200, other.get(r.header.Get("Location")).status, "it is signed in")
+	require.Equal(t, 200, b.get("/dashboard").status)
+	require.Equal(t, 404, other.get(path).status)
+}
+
+func TestConfirm_AsksForNoPasswordOnceTheAddressIsConfirmed(t *testing.T) {
+	e := newEnv(t, mailing)
+	b, other := e.signedUp(ana), e.visitor()
+	id, _ := e.stack("guestbook")
+	letter := "/signup/confirm/" + e.link(store.MailConfirm, id)
+	require.Equal(t, "/dashboard", b.post("/signup/confirm/"+e.link(store.MailConfirm, ""), nil).header.Get("Location"))
+	require.NotContains(t, other.get(letter).body, `name="password"`)
+	require.Equal(t, "/signin?next="+url.QueryEscape("/dashboard/stacks/"+id+"/claimed"), other.post(letter, nil).header.Get("Location"))
+	require.NotEmpty(t, e.owner(id))
+}

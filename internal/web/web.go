@@ -53,8 +53,8 @@ type Accounts interface {
 	ResetPassword(ctx context.Context, v account.Visitor, token, password string) (keyReplaced bool, err error)
 	SendConfirmation(ctx context.Context, v account.Visitor, who store.Account) error
 	// Confirm also claims a stack if the mail was about one, and fails with the account if
-	// only the claim failed.
-	Confirm(ctx context.Context, token string) (store.Account, *stack.Stack, error)
+	// only the claim failed. With account.NeedsPassword it first signs the person in.
+	Confirm(ctx context.Context, v account.Visitor, who store.Account, token, password string) (account.Entry, *stack.Stack, error)
 	SetNotices(ctx context.Context, accountID string, on bool) error
 	Stacks(ctx context.Context, accountID string) ([]*stack.Stack, error)
 	// Stack also fails with NotFound for a stack of another account.
