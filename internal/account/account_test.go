@@ -55,21 +55,22 @@ type env struct {
 	accounts     *account.Accounts
 	cfg          account.Config
 	store        *store.Store
+	path         string // of the store's database
 	key          auth.Key
 	forms, codes *limiter
 }
 
 func newEnv(t *testing.T) *env {
 	t.Helper()
-	key := auth.Key{1}
+	key, path := auth.Key{1}, filepath.Join(t.TempDir(), "db")
 	db, err := store.Open(t.Context(), store.Options{
-		Path: filepath.Join(t.TempDir(), "db"), Sealer: auth.NewSealer(key), Log: slog.New(slog.DiscardHandler),
+		Path: path, Sealer: auth.NewSealer(key), Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
-	e := &env{store: db, key: key, forms: &limiter{left: 1000}, codes: &limiter{left: 1000}}
+	e := &env{store: db, path: path, key: key, forms: &limiter{left: 1000}, codes: &limiter{left: 1000}}
 	e.cfg = account.Config{
 		Store: db, Passwords: auth.NewPasswords(2), Forms: e.forms, Codes: e.codes,
 		Claims: account.Claims{Stacks: db, Host: host{db}, Key: key},

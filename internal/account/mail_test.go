@@ -1,6 +1,7 @@
 package account_test
 
 import (
+	"database/sql"
 	"errors"
 	"testing"
 	"time"
@@ -57,6 +58,45 @@ func TestForgot_AnswersTheSameForAnUnknownAddress(t *testing.T) {
 		t.Errorf("the second mail is %+v", m)
 	}
 	wantKind(t, e.accounts.Forgot(t.Context(), visitor, "no address"), stack.Unprocessable, "no address")
+}
+
+// The request reads nothing of an account, so its time tells nothing either: it does the same
+// where there are no accounts, sessions and links to read, and no stacks.
+func TestForgot_DoesTheSameWorkForAnUnknownAddress(t *testing.T) {
+	e := newMailEnv(t, 3, 10)
+	e.signUp(t, "ana@example.com")
+	e.mail(t)
+	e.hideAccounts(t)
+	if _, err := e.accounts.SignIn(t.Context(), visitor, "ana@example.com", password); err == nil || stack.KindOf(err) == stack.Unauthenticated {
+		t.Errorf("signing in reads an account where none can be: %v", err)
+	}
+	cfg := e.cfg
+	cfg.Store, cfg.Passwords, cfg.Claims.Stacks, cfg.Claims.Host = nil, nil, nil, nil
+	accounts := account.New(cfg)
+	for _, email := range []string{"ana@example.com", "nobody@example.com"} {
+		if err := accounts.Forgot(t.Context(), visitor, email); err != nil {
+			t.Errorf("%s: %v", email, err)
+		}
+		m := e.mail(t)
+		if m.ID, m.CreatedAt = 0, (time.Time{}); m != (store.Mail{Kind: store.MailReset, Address: email, Tries: 1}) {
+			t.Errorf("it leaves %+v", m)
+		}
+	}
+}
+
+// hideAccounts makes every statement fail that names accounts or what belongs to them.
+func (e *env) hideAccounts(t *testing.T) {
+	t.Helper()
+	db, err := sql.Open("sqlite", e.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for _, table := range []string{"accounts", "sessions", "mail_tokens"} {
+		if _, err := db.ExecContext(t.Context(), "ALTER TABLE "+table+" RENAME TO hidden_"+table); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestForgot_IsLimitedByAddressQuietlyAndByNetworkLoudly(t *testing.T) {
