@@ -35,7 +35,7 @@ type Domain struct {
 
 	WatchedSince time.Time // when it was added, or last checked on request while it was pending
 	CheckedAt    time.Time // last check that found out something
-	MissingSince time.Time // first of the checks in a row that missed the proof of an active domain
+	MissingSince time.Time // first of the checks in a row that missed the proof of an active domain, later by the time without answers
 	NextCheck    time.Time // zero: on request only
 
 	FailedOrders int       // orders of a certificate that failed in a row
@@ -78,10 +78,11 @@ func (d *Domain) Checked(f Finding, holder *Domain, times DomainTimes, now time.
 		d.NextCheck = d.after(times, now, max(times.Every/24, times.PendingEvery))
 		return
 	}
+	last := d.CheckedAt
 	d.CheckedAt, d.Reason = now, f.Reason
 	switch {
 	case !proved:
-		d.unproved(times, now)
+		d.unproved(times, last, now)
 	case d.Status == DomainActive:
 		d.MissingSince = time.Time{}
 	case !f.Leads:
@@ -118,13 +119,16 @@ func (d *Domain) after(times DomainTimes, now time.Time, rest time.Duration) tim
 }
 
 // unproved records that the proof is missing. An active domain is lost once that has lasted
-// for the time of grace.
-func (d *Domain) unproved(times DomainTimes, now time.Time) {
+// for the time of grace. Of the time since the last check with an answer, no more than the
+// interval of checks counts: in the rest nothing answered, or no server ran.
+func (d *Domain) unproved(times DomainTimes, last, now time.Time) {
 	if d.Status != DomainActive {
 		return
 	}
 	if d.MissingSince.IsZero() {
 		d.MissingSince = now
+	} else if unknown := now.Sub(last) - times.Every; unknown > 0 {
+		d.MissingSince = d.MissingSince.Add(unknown)
 	}
 	if now.Sub(d.MissingSince) >= times.Grace {
 		d.lose()

@@ -115,6 +115,40 @@ func TestDomain_NoAnswerIsNeverAMissingProof(t *testing.T) {
 	}
 }
 
+func TestDomain_TimeWithoutAnAnswerIsNoTimeOfGrace(t *testing.T) {
+	const hour = time.Hour
+	for name, tt := range map[string]struct {
+		waits func(misses int) time.Duration // before the next check that is answered
+		lost  time.Duration                  // after the first miss
+		most  int                            // checks that miss it, with the first
+	}{
+		"every check is answered, but late":        {func(n int) time.Duration { return 24*hour + time.Duration(n)*time.Minute }, 72*hour + 6*time.Minute, 4},
+		"one that was asked for comes early":       {func(n int) time.Duration { return []time.Duration{0, hour, 24 * hour, 24 * hour, 23 * hour}[n] }, 72 * hour, 5},
+		"nothing answers for three days":           {func(n int) time.Duration { return []time.Duration{0, 72 * hour, 24 * hour, 24 * hour}[n] }, 120 * hour, 4},
+		"nothing answers for a week, twice":        {func(n int) time.Duration { return []time.Duration{0, 168 * hour, 24 * hour, 168 * hour}[n] }, 360 * hour, 4},
+		"nothing answers for nine days, each time": {func(int) time.Duration { return 9 * 24 * hour }, 27 * 24 * hour, 4},
+	} {
+		for _, running := range []bool{true, false} { // while nothing answers
+			now := stack.Now()
+			d := aDomain(now)
+			now = d.NextCheck
+			begun, misses := now, 1
+			d.Checked(missing, nil, domainTimes, now)
+			for d.Status == stack.DomainActive && misses < 10 {
+				next := now.Add(tt.waits(misses))
+				for at := d.NextCheck; running && at.Before(next); at = d.NextCheck {
+					d.Checked(unanswered, nil, domainTimes, at)
+				}
+				now, misses = next, misses+1
+				d.Checked(missing, nil, domainTimes, now)
+			}
+			if now.Sub(begun) != tt.lost || misses != tt.most {
+				t.Errorf("%s, running %t: lost after %s and %d checks, want %s and %d", name, running, now.Sub(begun), misses, tt.lost, tt.most)
+			}
+		}
+	}
+}
+
 func TestDomain_LeadingElsewhereIsNotALostProof(t *testing.T) {
 	now := stack.Now()
 	d := aDomain(now)
