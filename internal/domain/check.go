@@ -59,7 +59,7 @@ func (d *Domains) proof(of stack.Domain) string { return d.cfg.Key.DomainProof(o
 // of its addresses is one of the base URL's host.
 func (d *Domains) elsewhere(ctx context.Context, host string) (why string, err error) {
 	addrs, names, err := d.cfg.Resolver.Addresses(ctx, host)
-	if err != nil || slices.ContainsFunc(names, d.own) {
+	if err != nil || slices.ContainsFunc(names, d.public) {
 		return "", err
 	}
 	if len(addrs) == 0 {

@@ -164,6 +164,19 @@ func TestDomain_LeadsHereByACNAMEWhateverTheAddresses(t *testing.T) {
 	require.Equal(t, stack.DomainActive, e.check(k, host).Status)
 }
 
+func TestDomain_ACNAMEToLocalhostLeadsHereIfTheBaseURLDoes(t *testing.T) {
+	for base, want := range map[string]stack.DomainStatus{"berth.host.example": stack.DomainPending, "localhost:8080": stack.DomainActive} {
+		e := newEnv(t, func(cfg *Config) { cfg.URLs.Base = &url.URL{Scheme: "https", Host: base} })
+		k := e.claimed("ana@example.com")
+		for name, target := range map[string]string{host: "localhost", "shop.example.com": "web.localhost"} {
+			e.prove(name, e.add(k, name))
+			e.dns.Set(t, name, "CNAME "+target+".")
+			e.dns.Set(t, target, "A 127.0.0.1")
+			require.Equal(t, want, e.check(k, name).Status, "%s at %s", target, base)
+		}
+	}
+}
+
 func TestDomain_ARegisteredNameGetsAddresses(t *testing.T) {
 	e := newEnv(t)
 	v, _, err := e.domains.Add(t.Context(), e.claimed("ana@example.com"), "example.co.uk", "web")

@@ -74,9 +74,11 @@ func (d *Domains) refused(host string) string {
 }
 
 // own reports whether a host is one of this server's names, or below one.
-func (d *Domains) own(host string) bool {
-	return within(host, d.base) || within(host, d.apps) || within(host, "localhost")
-}
+func (d *Domains) own(host string) bool { return d.public(host) || within(host, "localhost") }
+
+// public is like own, but does not take localhost for a name of this server unless the base
+// URL or the services have it.
+func (d *Domains) public(host string) bool { return within(host, d.base) || within(host, d.apps) }
 
 // above reports whether a name of this server is below a host.
 func (d *Domains) above(host string) bool { return within(d.base, host) || within(d.apps, host) }
