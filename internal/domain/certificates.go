@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -17,6 +18,8 @@ const (
 	fullPause = 10 * time.Minute
 	// orderLimit is how long an order may take.
 	orderLimit = 3 * time.Minute
+	// sweepEvery is how often the certificates of hosts that no stack has are looked for.
+	sweepEvery = 10 * time.Minute
 )
 
 // errPutOff is in the errors of orders that are not made now.
@@ -47,6 +50,9 @@ func (d *Domains) BeginOrder(ctx context.Context, host string) (ended func(error
 			}
 			of.OrderFailed("no certificate was issued: "+err.Error(), stack.Now())
 		})
+		if err == nil { // the domain may have been removed meanwhile
+			d.forget(context.WithoutCancel(ctx), of.Host)
+		}
 	}, nil
 }
 
@@ -117,32 +123,49 @@ func (d *Domains) order(ctx context.Context, of stack.Domain) {
 	})
 }
 
-// forget removes the certificate of a host that no stack has any more.
+// forget removes the certificate of a host unless a stack has it active or lost.
 func (d *Domains) forget(ctx context.Context, host string) {
 	if d.cfg.Certificates == nil {
 		return
 	}
-	has, err := d.cfg.Store.HasDomain(ctx, host)
-	if err == nil && !has {
-		err = d.cfg.Certificates.Forget(ctx, host)
+	limited, cancel := context.WithTimeout(ctx, putOff)
+	defer cancel()
+	proved, err := d.cfg.Store.ProvedDomain(limited, host)
+	if err == nil && !proved {
+		err = d.cfg.Certificates.Forget(limited, host)
 	}
 	if err != nil && ctx.Err() == nil {
-		d.cfg.Log.Warn("the certificate of a removed domain was not removed; the next start tries again", "host", host, "error", err)
+		d.cfg.Log.Warn("the certificate of a removed domain was not removed; trying again in some minutes", "host", host, "error", err)
 	}
 }
 
-// sweep removes the certificates of domains that were removed while no server ran.
-func (d *Domains) sweep(ctx context.Context) {
-	if d.cfg.Certificates == nil {
-		return
+// keepSwept removes the certificates of hosts that no stack has active or lost, now and again,
+// until ctx ends: a host may be removed after it was lost, or while no server runs.
+func (d *Domains) keepSwept(ctx context.Context) {
+	for d.cfg.Certificates != nil {
+		d.sweep(ctx)
+		if !pause.For(ctx, d.sweepEvery) {
+			return
+		}
 	}
+}
+
+func (d *Domains) sweep(ctx context.Context) {
 	names, err := d.cfg.Certificates.Names(ctx)
 	if err != nil && ctx.Err() == nil {
-		d.cfg.Log.Warn("the certificates of removed domains could not be looked for", "error", err)
+		d.cfg.Log.Warn("the certificates of removed domains could not be looked for; trying again in some minutes", "error", err)
 	}
 	for _, name := range names {
-		if !d.own(name) {
+		if !d.own(name) && !d.routed(name) {
 			d.forget(ctx, name)
 		}
 	}
+}
+
+// routed reports whether a host was among the active domains when they were read last.
+func (d *Domains) routed(host string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, is := d.active[host]
+	return is
 }

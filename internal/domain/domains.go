@@ -26,8 +26,8 @@ type Store interface {
 	ActiveDomains(ctx context.Context) ([]stack.Domain, error)
 	// ActiveDomain returns nil if there is none with the host.
 	ActiveDomain(ctx context.Context, host string) (*stack.Domain, error)
-	// HasDomain reports whether any stack has the host, whatever its status is.
-	HasDomain(ctx context.Context, host string) (bool, error)
+	// ProvedDomain reports whether a stack has the host active or lost.
+	ProvedDomain(ctx context.Context, host string) (bool, error)
 	AddDomain(ctx context.Context, d stack.Domain) (after stack.Domain, added bool, err error)
 	UpdateDomain(ctx context.Context, stackID, host string, fn func(d, holder *stack.Domain) error) (stack.Domain, error)
 	RemoveDomain(ctx context.Context, stackID, host string) error
@@ -76,6 +76,7 @@ type Config struct {
 type Domains struct {
 	cfg        Config
 	base, apps string // names of this server, in lower case
+	sweepEvery time.Duration
 
 	woken chan struct{} // see wake
 
@@ -90,7 +91,7 @@ type Domains struct {
 func New(cfg Config) *Domains {
 	return &Domains{
 		cfg:  cfg,
-		base: strings.ToLower(cfg.URLs.Base.Hostname()), apps: strings.ToLower(cfg.URLs.AppsDomain),
+		base: strings.ToLower(cfg.URLs.Base.Hostname()), apps: strings.ToLower(cfg.URLs.AppsDomain), sweepEvery: sweepEvery,
 		woken: make(chan struct{}, 1), active: map[string]string{}, ordering: map[string]bool{},
 	}
 }

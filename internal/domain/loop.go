@@ -28,7 +28,7 @@ const (
 func (d *Domains) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { d.follow(ctx) })
-	running.Go(func() { d.sweep(ctx) })
+	running.Go(func() { d.keepSwept(ctx) })
 	tick := time.NewTicker(min(mostTick, d.cfg.Times.PendingEvery/2))
 	defer tick.Stop()
 	for ctx.Err() == nil {
@@ -103,8 +103,7 @@ func (d *Domains) follow(ctx context.Context) {
 	}
 }
 
-// Load reads the active domains and routes them. The certificates of hosts that no stack has
-// any more are removed.
+// Load reads the active domains and routes them. The certificates of those that were removed go.
 func (d *Domains) Load(ctx context.Context) error {
 	d.loading.Lock()
 	defer d.loading.Unlock()

@@ -15,7 +15,8 @@ import (
 // authority is a certificate authority that answers as the test wants. It admits each order
 // by begin, as package certs does.
 type authority struct {
-	begin func(ctx context.Context, host string) (func(error), error)
+	begin  func(ctx context.Context, host string) (func(error), error)
+	during func() // is called while an order is under way, unless it is nil
 
 	mu     sync.Mutex
 	fails  error
@@ -30,6 +31,9 @@ func (a *authority) Obtain(ctx context.Context, host string) error {
 	ended, err := a.begin(ctx, host)
 	if err != nil {
 		return err
+	}
+	if a.during != nil {
+		a.during()
 	}
 	a.mu.Lock()
 	a.orders[host]++
@@ -126,35 +130,98 @@ func TestRun_ChecksOrdersAndLoses(t *testing.T) {
 	require.Equal(t, 1, a.ordered(host))
 }
 
+// delete deletes a stack.
+func (e *env) delete(k *stack.Stack) {
+	_, err := e.store.Update(e.t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete(stack.Now()) })
+	require.NoError(e.t, err)
+}
+
+// forgotten waits until a host has no certificate any more.
+func (a *authority) forgotten(t *testing.T, host string) {
+	t.Helper()
+	require.Eventually(t, func() bool { _, has := a.Until(t.Context(), host); return !has }, 10*time.Second, 5*time.Millisecond)
+}
+
 func TestRun_ADeletedStackFreesItsHostsAndCertificates(t *testing.T) {
 	e, a := newRunning(t)
-	k := e.claimed("ana@example.com")
+	k, rival := e.claimed("ana@example.com"), e.claimed("bob@example.com")
 	e.dns.Set(t, host, address)
 	e.run()
 	e.prove(host, e.add(k, host))
 	e.eventually(k, host, func(v View) bool { return !v.Until.IsZero() })
-	_, err := e.store.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete(stack.Now()) })
-	require.NoError(t, err)
-	require.Eventually(t, func() bool {
-		_, has := a.Until(t.Context(), host)
-		return !has
-	}, 10*time.Second, 5*time.Millisecond)
-	has, err := e.store.HasDomain(t.Context(), host)
+	e.add(rival, host) // which has not proved anything
+	e.delete(k)
+	a.forgotten(t, host)
+	has, err := e.store.ProvedDomain(t.Context(), host)
 	require.NoError(t, err)
 	require.False(t, has)
+}
+
+func TestRun_ADeletedStackFreesTheCertificatesOfLostDomains(t *testing.T) {
+	e, a := newRunning(t)
+	k := e.claimed("ana@example.com")
+	e.domains.sweepEvery = 10 * time.Millisecond
+	e.dns.Set(t, host, address)
+	e.run()
+	e.prove(host, e.add(k, host))
+	e.eventually(k, host, func(v View) bool { return !v.Until.IsZero() })
+	e.prove(host)
+	e.eventually(k, host, func(v View) bool { return v.Domain.Status == stack.DomainLost })
+	time.Sleep(100 * time.Millisecond)
+	_, has := a.Until(t.Context(), host)
+	require.True(t, has, "a lost domain may come back")
+	e.delete(k)
+	a.forgotten(t, host)
+}
+
+func TestOrder_OfAHostThatIsRemovedMeanwhileLeavesNoCertificate(t *testing.T) {
+	for name, tt := range map[string]struct {
+		during func(e *env, k *stack.Stack)
+		kept   bool
+	}{
+		"the stack is deleted":  {(*env).delete, false},
+		"the domain is removed": {func(e *env, k *stack.Stack) { require.NoError(e.t, e.domains.Remove(e.t.Context(), k, host)) }, false},
+		"the domain is lost": {func(e *env, k *stack.Stack) {
+			_, err := e.store.UpdateDomain(e.t.Context(), k.ID, host, func(d, _ *stack.Domain) error { d.Status = stack.DomainLost; return nil })
+			require.NoError(e.t, err)
+		}, true},
+		"nothing happens": {func(*env, *stack.Stack) {}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, a := newRunning(t)
+			k := e.claimed("ana@example.com")
+			e.dns.Set(t, host, address)
+			e.prove(host, e.add(k, host))
+			e.add(e.claimed("bob@example.com"), host)
+			of := e.check(k, host)
+			require.Equal(t, stack.DomainActive, of.Status)
+			a.during = func() { tt.during(e, k) }
+			e.domains.order(t.Context(), of)
+			require.Equal(t, 1, a.ordered(host))
+			_, has := a.Until(t.Context(), host)
+			require.Equal(t, tt.kept, has)
+		})
+	}
 }
 
 func TestRun_RemovesCertificatesOfDomainsThatWereRemovedMeanwhile(t *testing.T) {
 	e, a := newRunning(t)
 	k := e.claimed("ana@example.com")
-	e.add(k, host)
-	for _, name := range []string{host, "gone.example.com", "berth.host.example", "web-3f2a9c1b7d4e.apps.example.net"} {
+	for name, status := range map[string]stack.DomainStatus{host: stack.DomainActive, "lost.example.com": stack.DomainLost, "pending.example.com": stack.DomainPending} {
+		e.add(k, name)
+		_, err := e.store.UpdateDomain(t.Context(), k.ID, name, func(d, _ *stack.Domain) error { d.Status = status; return nil })
+		require.NoError(t, err)
+		a.issued[name] = time.Now()
+	}
+	for _, name := range []string{"gone.example.com", "berth.host.example", "web-3f2a9c1b7d4e.apps.example.net"} {
 		a.issued[name] = time.Now()
 	}
 	e.run()
-	require.Eventually(t, func() bool { names, _ := a.Names(t.Context()); return len(names) == 3 }, 10*time.Second, 5*time.Millisecond)
-	_, has := a.Until(t.Context(), "gone.example.com")
-	require.False(t, has)
+	for _, name := range []string{"gone.example.com", "pending.example.com"} {
+		a.forgotten(t, name)
+	}
+	names, _ := a.Names(t.Context())
+	require.ElementsMatch(t, []string{host, "lost.example.com", "berth.host.example", "web-3f2a9c1b7d4e.apps.example.net"}, names)
 }
 
 func TestOrders_OfAFailedOneWait(t *testing.T) {

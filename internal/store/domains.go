@@ -81,9 +81,10 @@ func (s *Store) ActiveDomain(ctx context.Context, host string) (*stack.Domain, e
 	return s.oneDomain(ctx, s.read, "d.host = ? AND d.status = 'active'", host)
 }
 
-// HasDomain reports whether any stack has a host as a domain, whatever its status is.
-func (s *Store) HasDomain(ctx context.Context, host string) (bool, error) {
-	_, has, err := readOne(ctx, s, s.read, "look for the domain "+host, onlyPlace[int], "SELECT 1 FROM domains WHERE host = ?", host)
+// ProvedDomain reports whether a stack has a host active or lost: then it has been proved to be
+// its owner's, and may have a certificate.
+func (s *Store) ProvedDomain(ctx context.Context, host string) (bool, error) {
+	_, has, err := readOne(ctx, s, s.read, "look for the domain "+host, onlyPlace[int], "SELECT 1 FROM domains WHERE host = ? AND status <> 'pending' LIMIT 1", host)
 	return has, err
 }
 

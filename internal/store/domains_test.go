@@ -227,10 +227,26 @@ func (on suite) TestDomains_GoWithTheirStack(t *testing.T) {
 	k := owned(t, s, "")
 	addDomain(t, s, k, "www.example.com")
 	activate(t, s, k, "www.example.com")
+	pending := owned(t, s, "")
+	addDomain(t, s, pending, "www.example.com")
+	addDomain(t, s, k, "lost.example.com")
+	if _, err := s.UpdateDomain(t.Context(), k.ID, "lost.example.com", func(d, _ *stack.Domain) error { d.Status = stack.DomainLost; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	for _, host := range []string{"www.example.com", "lost.example.com"} {
+		if proved, err := s.ProvedDomain(t.Context(), host); !proved || err != nil {
+			t.Errorf("%s is not proved, %v", host, err)
+		}
+	}
 	if _, err := s.DeleteAccount(t.Context(), k.Owner, func([]*stack.Stack) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if has, err := s.HasDomain(t.Context(), "www.example.com"); has || err != nil {
-		t.Errorf("it is still there, %v", err)
+	for _, host := range []string{"www.example.com", "lost.example.com"} {
+		if proved, err := s.ProvedDomain(t.Context(), host); proved || err != nil {
+			t.Errorf("%s is still proved, %v", host, err)
+		}
+	}
+	if _, err := s.Domain(t.Context(), pending.ID, "www.example.com"); err != nil {
+		t.Errorf("that of another stack has gone, too: %v", err)
 	}
 }
