@@ -18,6 +18,8 @@ const (
 	fullPause = 10 * time.Minute
 	// orderLimit is how long an order may take.
 	orderLimit = 3 * time.Minute
+	// ordersAtOnce is how many orders are made at the same time.
+	ordersAtOnce = 8
 	// sweepEvery is how often the certificates of hosts that no stack has are looked for.
 	sweepEvery = 10 * time.Minute
 )
@@ -92,7 +94,7 @@ func (d *Domains) orderDue(ctx context.Context, running *sync.WaitGroup) {
 func (d *Domains) beginOrdering(host string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.ordering[host] || len(d.ordering) >= atOnce {
+	if d.ordering[host] || len(d.ordering) >= ordersAtOnce {
 		return false
 	}
 	d.ordering[host] = true

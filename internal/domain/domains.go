@@ -31,8 +31,9 @@ type Store interface {
 	AddDomain(ctx context.Context, d stack.Domain) (after stack.Domain, added bool, err error)
 	UpdateDomain(ctx context.Context, stackID, host string, fn func(d, holder *stack.Domain) error) (stack.Domain, error)
 	RemoveDomain(ctx context.Context, stackID, host string) error
-	// TakeDueDomains returns domains whose check is due, and puts their checks off.
-	TakeDueDomains(ctx context.Context, now time.Time, putOff time.Duration, limit int) ([]stack.Domain, error)
+	// TakeDueDomains returns domains whose check is due, at most as many as most and as each
+	// for an account, none of the accounts in busy, and puts their checks off.
+	TakeDueDomains(ctx context.Context, now time.Time, putOff time.Duration, most, each int, busy []string) ([]stack.Domain, error)
 	DueOrders(ctx context.Context, now time.Time) ([]stack.Domain, error)
 	// Watch wakes after each change of a stack; the id "" is for all.
 	Watch(id string) (woken <-chan struct{}, stop func())
@@ -78,12 +79,13 @@ type Domains struct {
 	base, apps string // names of this server, in lower case
 	sweepEvery time.Duration
 
-	woken chan struct{} // see wake
+	checks, orders bell // ring when some may be due
 
 	loading sync.Mutex // held while the active domains are read and routed
 
 	mu       sync.Mutex
 	active   map[string]string // the hosts that were routed last
+	checking map[string]int    // by account: checks that were due and are under way
 	ordering map[string]bool   // hosts whose order is under way
 }
 
@@ -92,7 +94,7 @@ func New(cfg Config) *Domains {
 	return &Domains{
 		cfg:  cfg,
 		base: strings.ToLower(cfg.URLs.Base.Hostname()), apps: strings.ToLower(cfg.URLs.AppsDomain), sweepEvery: sweepEvery,
-		woken: make(chan struct{}, 1), active: map[string]string{}, ordering: map[string]bool{},
+		checks: newBell(), orders: newBell(), active: map[string]string{}, checking: map[string]int{}, ordering: map[string]bool{},
 	}
 }
 
@@ -144,16 +146,8 @@ func (d *Domains) Add(ctx context.Context, s *stack.Stack, host, service string)
 	if err != nil {
 		return View{}, false, err
 	}
-	d.wake()
+	d.checks.ring()
 	return d.view(ctx, s, after, d.lookUpHere(ctx)), added, d.Load(ctx)
-}
-
-// wake makes the loop look at once for what is due.
-func (d *Domains) wake() {
-	select {
-	case d.woken <- struct{}{}:
-	default: // it is about to look
-	}
 }
 
 // Remove removes a domain of a stack with its certificate; NotFound if the stack does not

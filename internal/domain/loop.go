@@ -10,11 +10,15 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
+// ChecksOfAccount is how many checks that are due are made for one account at the same time
+// (docs/api.md, "Domains").
+const ChecksOfAccount = 4
+
 const (
-	// mostTick is the longest time between two looks for checks that are due.
+	// mostTick is the longest time between two looks for checks and orders that are due.
 	mostTick = 5 * time.Second
-	// atOnce is how many checks, and how many orders, are made at the same time.
-	atOnce = 8
+	// checksAtOnce is how many checks that are due are made at the same time.
+	checksAtOnce = 32
 	// putOff is how long a check that was taken is not taken again, even if its server dies.
 	putOff = time.Minute
 	// breath is the time between two reads of the active domains, while stacks change.
@@ -29,35 +33,82 @@ func (d *Domains) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { d.follow(ctx) })
 	running.Go(func() { d.keepSwept(ctx) })
-	tick := time.NewTicker(min(mostTick, d.cfg.Times.PendingEvery/2))
-	defer tick.Stop()
-	for ctx.Err() == nil {
-		d.checkDue(ctx)
-		d.orderDue(ctx, &running)
-		select {
-		case <-tick.C:
-		case <-d.woken:
-		case <-ctx.Done():
-		}
-	}
+	running.Go(func() { d.keepLooking(ctx, d.checks, func() { d.checkDue(ctx, &running) }) })
+	running.Go(func() { d.keepLooking(ctx, d.orders, func() { d.orderDue(ctx, &running) }) })
 	running.Wait()
 }
 
-// checkDue makes the checks that are due.
-func (d *Domains) checkDue(ctx context.Context) {
-	due, err := d.cfg.Store.TakeDueDomains(ctx, stack.Now(), putOff, atOnce)
+// bell wakes a loop.
+type bell chan struct{}
+
+func newBell() bell { return make(bell, 1) }
+
+func (b bell) ring() {
+	select {
+	case b <- struct{}{}:
+	default: // the loop is about to look
+	}
+}
+
+// keepLooking calls look now and again, and at once when the bell has rung, until ctx ends.
+func (d *Domains) keepLooking(ctx context.Context, woken bell, look func()) {
+	tick := time.NewTicker(min(mostTick, d.cfg.Times.PendingEvery/2))
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		look()
+		select {
+		case <-tick.C:
+		case <-woken:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// checkDue begins checks that are due, as many as there is room for. An account whose checks
+// are under way gets no others before they have ended, so that its slow names hold up nobody
+// else's. Each end looks for more.
+func (d *Domains) checkDue(ctx context.Context, running *sync.WaitGroup) {
+	room, busy := d.room()
+	if room == 0 {
+		return
+	}
+	due, err := d.cfg.Store.TakeDueDomains(ctx, stack.Now(), putOff, room, ChecksOfAccount, busy)
 	if err != nil && ctx.Err() == nil {
 		d.cfg.Log.Warn("the domains whose check is due could not be read; the next look tries again", "error", err)
 	}
-	var checks sync.WaitGroup
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	for _, of := range due {
-		checks.Go(func() {
+		d.checking[of.Owner]++
+		running.Go(func() {
+			defer d.endCheck(of.Owner)
 			if _, err := d.check(ctx, of, false); err != nil && ctx.Err() == nil && stack.KindOf(err) != stack.NotFound {
 				d.cfg.Log.Warn("a domain was not checked; trying again", "host", of.Host, "stack", of.StackID, "error", err)
 			}
 		})
 	}
-	checks.Wait()
+}
+
+// room returns how many checks may begin, and the accounts whose checks are under way.
+func (d *Domains) room() (room int, busy []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	room = checksAtOnce
+	for account, checks := range d.checking {
+		room -= checks
+		busy = append(busy, account)
+	}
+	return room, busy
+}
+
+// endCheck makes room for another check.
+func (d *Domains) endCheck(account string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.checking[account]--; d.checking[account] == 0 {
+		delete(d.checking, account)
+	}
+	d.checks.ring()
 }
 
 // check checks a domain and records what is found.
@@ -79,7 +130,7 @@ func (d *Domains) check(ctx context.Context, of stack.Domain, asked bool) (stack
 		return after, err
 	}
 	d.cfg.Log.Info("domain changed", "host", after.Host, "stack", after.StackID, "from", before, "to", after.Status, "reason", after.Reason)
-	d.wake() // a certificate is to be ordered
+	d.orders.ring()
 	return after, d.Load(ctx)
 }
 

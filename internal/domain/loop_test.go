@@ -3,6 +3,7 @@ package domain
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -140,6 +141,70 @@ func (e *env) delete(k *stack.Stack) {
 func (a *authority) forgotten(t *testing.T, host string) {
 	t.Helper()
 	require.Eventually(t, func() bool { _, has := a.Until(t.Context(), host); return !has }, 10*time.Second, 5*time.Millisecond)
+}
+
+// addMany adds a number of pending domains to new stacks of an account.
+func (e *env) addMany(owner, domain string, n int) (added []stack.Domain) {
+	e.t.Helper()
+	var k *stack.Stack
+	for i := range n {
+		if i%stack.MaxDomains == 0 {
+			k = e.stackOf(owner)
+		}
+		d, _, err := e.store.AddDomain(e.t.Context(), stack.NewDomain(k.ID, fmt.Sprintf("h%d.%s", i, domain), "web", stack.Now()))
+		require.NoError(e.t, err)
+		added = append(added, d)
+	}
+	return added
+}
+
+func TestRun_SlowNamesHoldUpNobodyElses(t *testing.T) {
+	e, _ := newRunning(t, func(cfg *Config) { cfg.Times = testTimes })
+	e.domains.cfg.Resolver.limit = 3 * time.Second // of the silence
+	ana, bob, cat := e.claimed("ana@example.com"), e.claimed("bob@example.com"), e.claimed("cat@example.com")
+	slow := e.addMany(ana.Owner, "example.org", stack.MaxAccountDomains)
+	for _, d := range slow {
+		e.dns.Silence("_berth." + d.Host)
+	}
+	quick := e.addMany(cat.Owner, "example.net", checksAtOnce)
+	e.dns.Set(t, host, address)
+	e.prove(host, e.add(bob, host))
+	e.run()
+	unchecked := func(domains []stack.Domain) (n int) {
+		for _, d := range domains {
+			d, err := e.store.Domain(t.Context(), d.StackID, d.Host)
+			require.NoError(t, err)
+			if d.Reason == slow[0].Reason {
+				n++
+			}
+		}
+		return n
+	}
+	require.Eventually(t, func() bool { return !e.get(bob, host).Until.IsZero() && unchecked(quick) == 0 }, time.Minute, 50*time.Millisecond)
+	require.NotZero(t, unchecked(slow), "100 checks of 3 s, a few at a time")
+}
+
+func TestCheckDue_MakesFewChecksOfAnAccountAtATime(t *testing.T) {
+	e := newEnv(t)
+	e.domains.cfg.Resolver.limit = time.Second
+	ana, bob := e.claimed("ana@example.com"), e.claimed("bob@example.com")
+	for _, k := range []*stack.Stack{ana, bob} {
+		for _, d := range e.addMany(k.Owner, k.Hex()+".example", checksAtOnce) {
+			e.dns.Silence("_berth." + d.Host)
+		}
+	}
+	var running sync.WaitGroup
+	for range 3 {
+		e.domains.checkDue(t.Context(), &running)
+		room, busy := e.domains.room()
+		require.Equal(t, checksAtOnce-2*ChecksOfAccount, room)
+		require.ElementsMatch(t, []string{ana.Owner, bob.Owner}, busy)
+	}
+	running.Wait()
+	require.NotEmpty(t, e.domains.checks, "the end of a check looks for more")
+	room, busy := e.domains.room()
+	require.Equal(t, checksAtOnce, room)
+	require.Empty(t, busy)
 }
 
 func TestRun_ADeletedStackFreesItsHostsAndCertificates(t *testing.T) {

@@ -293,6 +293,7 @@ func TestReference_HasTheFiguresThatNoSettingChanges(t *testing.T) {
 		{"Domains", "domains of an account", stack.MaxAccountDomains},
 		{"Domains", "orders of certificates", domain.OrdersPerHour},
 		{"Domains", "checks that are asked for", domainChecksPerMinute},
+		{"Domains", "other checks at the same time", domain.ChecksOfAccount},
 		{"Accounts", "characters of a password", auth.MinPassword},
 		{"Accounts", "minutes that a link in a mail works", int(mail.TokenLife / time.Minute)},
 		{"Rate limits", "mails with links to one address", mailsToAddress},

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/berth-host/berth/internal/stack"
@@ -245,17 +247,26 @@ func (s *Store) RemoveDomain(ctx context.Context, stackID, host string) error {
 	return err
 }
 
-// TakeDueDomains returns domains whose check is due, at most as many as the limit, and puts
-// their checks off, so that no other server makes them, too.
-func (s *Store) TakeDueDomains(ctx context.Context, now time.Time, putOff time.Duration, limit int) (due []stack.Domain, err error) {
-	const where = "d.next_check <= ? ORDER BY d.next_check LIMIT ?"
-	if due, err = s.listDomains(ctx, s.read, where, micros(now), limit); err != nil || len(due) == 0 {
+// TakeDueDomains returns domains whose check is due, and puts their checks off, so that no
+// other server makes them, too. There are at most as many as most, at most as many as each for
+// an account, and none of the accounts in busy. The first of each account come before the
+// second of any.
+func (s *Store) TakeDueDomains(ctx context.Context, now time.Time, putOff time.Duration, most, each int, busy []string) (due []stack.Domain, err error) {
+	where := "d.next_check <= ? AND k.owner NOT IN (''" + strings.Repeat(", ?", len(busy)) + `)
+		ORDER BY row_number() OVER (PARTITION BY k.owner ORDER BY d.next_check), d.next_check LIMIT ?`
+	args := []any{micros(now)}
+	for _, account := range busy {
+		args = append(args, account)
+	}
+	args = append(args, most)
+	if due, err = s.listDomains(ctx, s.read, where, args...); err != nil || len(due) == 0 {
 		return nil, err
 	}
 	err = s.transact(ctx, func(tx *sql.Tx) error {
-		if due, err = s.listDomains(ctx, tx, where, micros(now), limit); err != nil {
+		if due, err = s.listDomains(ctx, tx, where, args...); err != nil {
 			return err
 		}
+		due = atMost(due, each)
 		for _, d := range due {
 			err := s.exec(ctx, tx, "put off the check of "+d.Host, "UPDATE domains SET next_check = ? WHERE stack_id = ? AND host = ?",
 				micros(now.Add(putOff)), d.StackID, d.Host)
@@ -266,6 +277,15 @@ func (s *Store) TakeDueDomains(ctx context.Context, now time.Time, putOff time.D
 		return nil
 	})
 	return due, err
+}
+
+// atMost returns the first domains of each account, as many as each.
+func atMost(all []stack.Domain, each int) []stack.Domain {
+	of := map[string]int{}
+	return slices.DeleteFunc(all, func(d stack.Domain) bool {
+		of[d.Owner]++
+		return of[d.Owner] > each
+	})
 }
 
 // DueOrders returns the active domains for which a certificate is to be ordered.

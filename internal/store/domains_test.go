@@ -186,7 +186,7 @@ func (on suite) TestDomains_AreTakenForOneCheck(t *testing.T) {
 	taken := map[string]int{}
 	for range 3 {
 		for _, store := range []*store.Store{s, db.open(t)} {
-			due, err := store.TakeDueDomains(t.Context(), now, time.Minute, 1)
+			due, err := store.TakeDueDomains(t.Context(), now, time.Minute, 1, 1, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -198,8 +198,44 @@ func (on suite) TestDomains_AreTakenForOneCheck(t *testing.T) {
 	if diff := cmp.Diff(map[string]int{"a.example.com": 1, "b.example.com": 1}, taken); diff != "" {
 		t.Error(diff)
 	}
-	if due, err := s.TakeDueDomains(t.Context(), now.Add(time.Minute), time.Minute, 10); err != nil || len(due) != 2 {
+	if due, err := s.TakeDueDomains(t.Context(), now.Add(time.Minute), time.Minute, 10, 10, nil); err != nil || len(due) != 2 {
 		t.Errorf("after a server died: %+v, %v", due, err)
+	}
+}
+
+func (on suite) TestDomains_OfEachAccountAreTakenInTurn(t *testing.T) {
+	s, _ := on.open(t)
+	ana, bob := owned(t, s, ""), owned(t, s, "")
+	for i := range 6 {
+		addDomain(t, s, ana, fmt.Sprintf("a%d.example.com", i))
+	}
+	for i := range 2 {
+		addDomain(t, s, bob, fmt.Sprintf("b%d.example.com", i))
+	}
+	now := stack.Now().Add(time.Second)
+	for i, tt := range []struct {
+		most, each int
+		busy       []string
+		ana, bob   int
+	}{
+		{2, 4, nil, 1, 1},
+		{10, 4, []string{ana.Owner, bob.Owner}, 0, 0},
+		{10, 4, []string{bob.Owner}, 4, 0},
+		{10, 4, []string{ana.Owner}, 0, 1},
+		{10, 4, nil, 1, 0},
+		{10, 4, nil, 0, 0},
+	} {
+		due, err := s.TakeDueDomains(t.Context(), now, time.Minute, tt.most, tt.each, tt.busy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken := map[string]int{}
+		for _, d := range due {
+			taken[d.Owner]++
+		}
+		if taken[ana.Owner] != tt.ana || taken[bob.Owner] != tt.bob {
+			t.Errorf("step %d took %d and %d, want %d and %d", i, taken[ana.Owner], taken[bob.Owner], tt.ana, tt.bob)
+		}
 	}
 }
 
