@@ -243,4 +243,18 @@ func TestPrimaryHosts_CountFromTheNextGeneration(t *testing.T) {
 	if urls.All(s)["web"] != before {
 		t.Error("the public URL has changed")
 	}
+	if _, err := s.Deployed(next, urls, stack.Now()); err != nil {
+		t.Fatal(err)
+	}
+	s.PrimaryHosts = nil // the domain is lost, or removed
+	if got := env(&s.Generation, 0)["PUBLIC_URL"]; got != want {
+		t.Errorf("once the domain is lost the served generation gets %s, want %s", got, want)
+	}
+	services = stack.Services([]stack.Spec{{Name: "web"}, {Name: "api"}})
+	if _, err := s.Deploy(services, stack.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if got := env(&stack.Generation{Number: 3, Services: services}, 0)["PUBLIC_URL"]; got != before {
+		t.Errorf("the generation after that gets %s, want %s", got, before)
+	}
 }
