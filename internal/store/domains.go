@@ -276,7 +276,10 @@ func (s *Store) TakeDueDomains(ctx context.Context, now time.Time, putOff time.D
 		}
 		return nil
 	})
-	return due, err
+	if err != nil {
+		return nil, err // none is put off
+	}
+	return due, nil
 }
 
 // atMost returns the first domains of each account, as many as each.
