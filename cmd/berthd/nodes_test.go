@@ -39,10 +39,17 @@ func ofCluster(t *testing.T) *store.Store {
 			t.Fatal(err)
 		}
 	}
-	if err := s.EndLease(t.Context(), store.Node{ID: "n2", Holder: "a"}); err != nil {
+	if err := endLease(t, s, "n2"); err != nil {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// endLease takes the lease of a node for no time, so that it is over at once.
+func endLease(t *testing.T, s *store.Store, node string) error {
+	t.Helper()
+	_, err := s.RenewLease(t.Context(), store.Node{ID: node, Holder: "a"}, 0)
+	return err
 }
 
 // runNodes runs a command about nodes. It returns what it printed.
@@ -149,7 +156,7 @@ func drainBroken(t *testing.T, meanwhile func(*store.Store) error) (stderr strin
 
 func TestNodesDrain_SaysThatTheNodeIsLost(t *testing.T) {
 	stderr := drainBroken(t, func(s *store.Store) error {
-		return errors.Join(s.EndLease(t.Context(), store.Node{ID: "n1", Holder: "a"}), s.LoseNode(t.Context(), "n1"))
+		return errors.Join(endLease(t, s, "n1"), s.LoseNode(t.Context(), "n1"))
 	})
 	if !strings.Contains(stderr, "node w1 is lost by now, and has 1 stacks left") {
 		t.Error(stderr)

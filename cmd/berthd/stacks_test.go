@@ -116,7 +116,7 @@ func TestStacksMove_SaysWhyItFailed(t *testing.T) {
 		t.Errorf("left is %+v, %v", m, err)
 	}
 	_, done = moving(t, s, k.ID, "n3")
-	if err := s.EndLease(t.Context(), store.Node{ID: "n1", Holder: "a"}); err != nil {
+	if err := endLease(t, s, "n1"); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.LoseNode(t.Context(), "n1"); err != nil {

@@ -152,11 +152,6 @@ func renewal(now, until string) string {
 
 func (l *Lease) places() []any { return []any{(*micros)(&l.At), (*micros)(&l.Over)} }
 
-// EndLease ends the lease of a node at once.
-func (s *Store) EndLease(ctx context.Context, n Node) error {
-	return s.exec(ctx, s.beside, "end the lease of node "+n.ID, "UPDATE nodes SET lease_until = "+s.dialect.clock()+" WHERE id = ? AND holder = ?", n.ID, n.Holder)
-}
-
 // TakeWord records what a manager says about a node, unless another one said so less than
 // every ago. A node that has not registered is ignored.
 func (s *Store) TakeWord(ctx context.Context, w Word, every time.Duration) error {

@@ -24,6 +24,14 @@ func register(t *testing.T, s *store.Store, n store.Node, lease time.Duration) s
 	return got
 }
 
+// endLease takes the lease of a node for no time, so that it is over at once.
+func endLease(t *testing.T, s *store.Store, n store.Node) {
+	t.Helper()
+	if _, err := s.RenewLease(t.Context(), n, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // nodeRow returns the row of a node.
 func nodeRow(t *testing.T, s *store.Store, id string) store.Node {
 	t.Helper()
@@ -69,9 +77,7 @@ func (on suite) TestRegisterNode_RefusesASecondHolderWhileTheLeaseHolds(t *testi
 	if again := register(t, db.open(t), nodeOne, time.Minute); !again.Over.IsZero() {
 		t.Errorf("the same one again: %+v", again)
 	}
-	if err := s.EndLease(t.Context(), nodeOne); err != nil {
-		t.Fatal(err)
-	}
+	endLease(t, s, nodeOne)
 	if after := register(t, s, other, time.Minute); after.Over.IsZero() {
 		t.Errorf("a lease after one that was over: %+v", after)
 	}
@@ -93,9 +99,7 @@ func (on suite) TestRenewLease_SaysWhenItHadBeenOver(t *testing.T) {
 	if lease := renew(nodeOne); !lease.Over.IsZero() {
 		t.Errorf("renewed in time: %+v", lease)
 	}
-	if err := s.EndLease(t.Context(), nodeOne); err != nil {
-		t.Fatal(err)
-	}
+	endLease(t, s, nodeOne)
 	time.Sleep(5 * time.Millisecond)
 	if lease := renew(nodeOne); lease.Over.IsZero() || !lease.Over.Before(lease.At) {
 		t.Errorf("renewed too late: %+v", lease)
@@ -184,7 +188,8 @@ func (on suite) TestLoseNode_RefusesOneWithALeaseAndIsForgottenWhenItIsBack(t *t
 		"renews":    func() error { _, err := s.RenewLease(t.Context(), nodeOne, time.Minute); return err },
 		"registers": func() error { _, err := s.RegisterNode(t.Context(), nodeOne, time.Minute); return err },
 	} {
-		if err := errors.Join(s.EndLease(t.Context(), nodeOne), s.LoseNode(t.Context(), "n1")); err != nil {
+		endLease(t, s, nodeOne)
+		if err := s.LoseNode(t.Context(), "n1"); err != nil {
 			t.Fatal(err)
 		}
 		if nodeRow(t, s, "n1").LostAt.IsZero() {
@@ -224,9 +229,7 @@ func (on suite) TestRemoveNode_RefusesOneWithALeaseOrStacks(t *testing.T) {
 	if err := s.RemoveNode(t.Context(), "n1"); !errors.Is(err, store.ErrNodeReady) {
 		t.Errorf("with a lease: %v", err)
 	}
-	if err := s.EndLease(t.Context(), nodeOne); err != nil {
-		t.Fatal(err)
-	}
+	endLease(t, s, nodeOne)
 	if err := s.RemoveNode(t.Context(), "n1"); !errors.Is(err, store.ErrNodeReady) {
 		t.Errorf("with a stack: %v", err)
 	}
