@@ -344,6 +344,53 @@ func TestNote_ComesBeforeTheRowSaysWhatIsEmpty(t *testing.T) {
 	})
 }
 
+// A server does not know what the one before it saw, so nobody else may go by that from the moment
+// on at which it has the lease. Until then the next server has to know what that one noted.
+func TestJoin_ForgetsWhatTheServerBeforeSaw(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRows()
+		before, err := cluster.Join(t.Context(), config(r, "n1", nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		go before.Run(ctx)
+		before.SetEmpty(seenNow("a"))
+		time.Sleep(lease / 2)
+		stop()
+		synctest.Wait()
+		if got := r.empty("n1"); !slices.Equal(got, []string{"a"}) {
+			t.Fatalf("the row says %q", got)
+		}
+
+		cfg := config(r, "n1", nil)
+		cfg.Note = func(empty []string, _ time.Time) error {
+			if row := r.empty("n1"); len(row) > 0 {
+				t.Errorf("noted %q while the row says %q", empty, row)
+			}
+			return nil
+		}
+		r.cut("n1", true)
+		if _, err := cluster.Join(t.Context(), cfg); err == nil {
+			t.Error("it joins without the database")
+		}
+		r.cut("n1", false)
+		m, err := cluster.Join(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.cut("n1", true)
+		go m.Run(t.Context())
+		time.Sleep(lease + grace)
+		if !m.Isolated() {
+			t.Error("it is not isolated")
+		}
+		if row, stops := r.empty("n1"), m.SaidEmpty(); !slices.Equal(row, stops) {
+			t.Errorf("it stops %q, and others may take %q", stops, row)
+		}
+	})
+}
+
 // A node that stood still may be back before it has noticed: it serves nothing until it has
 // stopped what others may have taken.
 func TestMayServe_NotUntilWhatOthersMayTakeIsStopped(t *testing.T) {

@@ -80,25 +80,31 @@ func (l *link) Nodes(context.Context) (all []store.Node, err error) {
 	return all, err
 }
 
-func (l *link) RegisterNode(ctx context.Context, n store.Node, hold time.Duration) (got store.Lease, err error) {
+func (l *link) RegisterNode(_ context.Context, n store.Node, hold time.Duration) (got store.Lease, err error) {
 	taken := false
 	err = l.with(func(nodes map[string]store.Node) {
-		old, known := nodes[n.ID]
-		if taken = known && old.Holder != n.Holder && old.LeaseUntil.After(l.rows.now()); !taken {
-			if !known {
-				old = n
-			}
-			old.Holder = n.Holder
-			nodes[n.ID] = old
+		row, known := nodes[n.ID]
+		if taken = known && row.Holder != n.Holder && row.LeaseUntil.After(l.rows.now()); taken {
+			return
 		}
+		row.ID, row.Name, row.Address, row.Version, row.Holder = n.ID, n.Name, n.Address, n.Version, n.Holder
+		row.Load.Room, row.Load.Empty = 0, nil
+		nodes[n.ID], got = l.extend(row, hold)
 	})
 	if taken {
-		return got, store.ErrLeaseTaken
+		err = store.ErrLeaseTaken
 	}
-	if err != nil {
-		return got, err
+	return got, err
+}
+
+// extend makes the lease of a row hold from now on.
+func (l *link) extend(row store.Node, hold time.Duration) (store.Node, store.Lease) {
+	got := store.Lease{At: l.rows.now()}
+	if !row.LeaseUntil.IsZero() && !row.LeaseUntil.After(got.At) {
+		got.Over = row.LeaseUntil
 	}
-	return l.RenewLease(ctx, n, hold)
+	row.LeaseUntil, row.LostAt = got.At.Add(hold), time.Time{}
+	return row, got
 }
 
 func (l *link) RenewLease(_ context.Context, n store.Node, hold time.Duration) (got store.Lease, err error) {
@@ -108,12 +114,8 @@ func (l *link) RenewLease(_ context.Context, n store.Node, hold time.Duration) (
 		if taken = row.Holder != n.Holder; taken {
 			return
 		}
-		got.At = l.rows.now()
-		if !row.LeaseUntil.IsZero() && !row.LeaseUntil.After(got.At) {
-			got.Over = row.LeaseUntil
-		}
-		row.Load, row.LeaseUntil, row.LostAt, row.Holder = n.Load, got.At.Add(hold), time.Time{}, n.Holder
-		nodes[n.ID] = row
+		row.Load = n.Load
+		nodes[n.ID], got = l.extend(row, hold)
 	})
 	if taken {
 		err = store.ErrLeaseTaken

@@ -108,15 +108,17 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	return now, err
 }
 
-// RegisterNode makes the node known with a lease, or takes its lease again. It returns
-// ErrLeaseTaken while a server with another Holder has the lease.
+// RegisterNode makes the node known with a lease, or takes its lease again. It forgets which
+// stacks had no data and what room there was: that was seen by an earlier server, and does not
+// hold for the new lease. It returns ErrLeaseTaken while a server with another Holder has the
+// lease.
 func (s *Store) RegisterNode(ctx context.Context, n Node, lease time.Duration) (Lease, error) {
 	found, ok, err := readOne(ctx, s, s.beside, "register node "+n.ID, (*Lease).places,
 		`INSERT INTO nodes (id, name, address, version, holder, registered_at, renewed_at, lease_until)
 		SELECT CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), t, t, t + CAST(? AS BIGINT)
 		FROM (SELECT `+s.dialect.clock()+` AS t) AS clock WHERE true
 		ON CONFLICT (id) DO UPDATE SET name = excluded.name, address = excluded.address, version = excluded.version, holder = excluded.holder,
-			registered_at = excluded.registered_at, lost_at = NULL, `+renewal("excluded.renewed_at", "excluded.lease_until")+`
+			registered_at = excluded.registered_at, lost_at = NULL, room = excluded.room, empty = excluded.empty, `+renewal("excluded.renewed_at", "excluded.lease_until")+`
 		WHERE nodes.holder = excluded.holder OR nodes.lease_until <= excluded.renewed_at
 		RETURNING renewed_at, lapsed_at`,
 		n.ID, n.Name, n.Address, n.Version, n.Holder, lease.Microseconds())

@@ -134,6 +134,29 @@ func (on suite) TestRenewLease_KeepsWhatTheNodeSaysAndCountsItsStacks(t *testing
 	}
 }
 
+// Others would take a stack as one without data, on the word of a server that ended long before.
+func (on suite) TestRegisterNode_ForgetsWhatAnEarlierServerSaw(t *testing.T) {
+	s, _ := on.open(t)
+	register(t, s, nodeOne, time.Minute)
+	seen := nodeOne
+	seen.Load = store.Load{Builds: 1, Room: -1, Empty: []string{"stk_1"}}
+	if _, err := s.RenewLease(t.Context(), seen, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	other := nodeOne
+	other.Holder = "b"
+	if _, err := s.RegisterNode(t.Context(), other, time.Minute); !errors.Is(err, store.ErrLeaseTaken) {
+		t.Fatal(err)
+	}
+	if got := nodeRow(t, s, "n1").Load; len(got.Empty) != 1 || got.Room != -1 {
+		t.Errorf("after a server that was refused: %+v", got)
+	}
+	register(t, s, nodeOne, time.Minute)
+	if got := nodeRow(t, s, "n1").Load; len(got.Empty) != 0 || got.Room != 0 {
+		t.Errorf("after the next server: %+v", got)
+	}
+}
+
 func (on suite) TestTakeWord_KeepsTheLatest(t *testing.T) {
 	s, _ := on.open(t)
 	register(t, s, nodeOne, time.Minute)
