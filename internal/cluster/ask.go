@@ -187,10 +187,11 @@ func (m *Membership) MayTakeOver(node string) bool {
 // has room or no other node that takes some does.
 func (m *Membership) TakesLost() bool {
 	self, ok := m.Node(m.Self())
+	self.Builds, self.Room = m.load()
 	if !ok || !self.takesNew(true) {
 		return false
 	}
-	if _, room := m.cfg.Load(); room >= m.cfg.Floor {
+	if self.Room >= m.cfg.Floor {
 		return true
 	}
 	return !slices.ContainsFunc(m.Nodes(), func(n Node) bool {
@@ -206,17 +207,14 @@ const placeRetry = 10 * time.Second
 // room than Config.Floor comes after all that have more. It returns a *stack.Error of kind
 // Unavailable if no node takes new stacks.
 func (m *Membership) Place(_ context.Context, without []string) (string, error) {
-	m.mu.Lock()
-	skewed := m.skewed
-	m.mu.Unlock()
 	best, found := Node{}, false
 	for _, n := range m.Nodes() {
 		isSelf := n.ID == m.Self()
-		if !n.takesNew(isSelf) || slices.Contains(without, n.ID) || isSelf && (skewed || !m.HasLease()) {
-			continue
-		}
 		if isSelf {
-			n.Builds, n.Room = m.cfg.Load()
+			n.Builds, n.Room = m.load()
+		}
+		if !n.takesNew(isSelf) || slices.Contains(without, n.ID) || isSelf && !m.HasLease() {
+			continue
 		}
 		if !found || m.better(n, best) {
 			best, found = n, true

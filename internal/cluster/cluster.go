@@ -28,6 +28,8 @@ const (
 	wordLife = 10 * time.Second
 	// wordEvery is how often a manager asks Swarm.
 	wordEvery = 2 * time.Second
+	// NoRoom is the room of a node that takes no new stacks, whatever Swarm says of it.
+	NoRoom = -1
 	// MaxSkew is how far the clocks of this machine and of the database may differ.
 	MaxSkew = 2 * time.Second
 )
@@ -56,7 +58,7 @@ type Config struct {
 	Self   store.Node // ID, Name, Address, Version and Holder
 	Lease  time.Duration
 	Grace  time.Duration                   // BERTH_NODE_GRACE
-	Load   func() (builds int, room int64) // of this node; room is the free bytes of its fullest disk
+	Load   func() (builds int, room int64) // of this node; room is the free bytes of its fullest disk, NoRoom while it takes no new stacks
 	Floor  int64                           // BERTH_DISK_FLOOR, in bytes
 	Failed func()                          // called after each failed renewal
 	// Note keeps for the next server, before each renewal, of which stacks others may then read
@@ -137,7 +139,7 @@ func (m *Membership) every(ctx context.Context, interval time.Duration, do func(
 // renew renews the lease.
 func (m *Membership) renew(ctx context.Context) {
 	self := m.cfg.Self
-	self.Load.Builds, self.Load.Room = m.cfg.Load()
+	self.Load.Builds, self.Load.Room = m.load()
 	self.Load.Empty = m.sayEmpty()
 	if err := m.note(); err != nil {
 		m.cfg.Log.Warn("others are not told which stacks have no data, since the next server would not know", "error", err)
@@ -161,6 +163,23 @@ func (m *Membership) renew(ctx context.Context) {
 	m.confirmEmpty(self.Load.Empty)
 	m.checkClock(skewOf(lease.At, begun, time.Now()))
 	m.notice()
+}
+
+// load is like Config.Load. While the clock of this machine is wrong there is no room.
+func (m *Membership) load() (builds int, room int64) {
+	builds, room = m.cfg.Load()
+	if m.ClockWrong() {
+		room = NoRoom
+	}
+	return builds, room
+}
+
+// ClockWrong reports whether the clock of this machine differed too much from the database's when
+// the lease was last renewed.
+func (m *Membership) ClockWrong() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.skewed
 }
 
 // emptyLife is how long before the end of a lease stacks were last seen without data, if that

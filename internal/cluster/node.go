@@ -42,7 +42,7 @@ type Node struct {
 	closed   bool // to new stacks, by Swarm's word
 
 	Stacks, Builds int
-	Room           int64         // free bytes of its fullest disk
+	Room           int64         // free bytes of its fullest disk; NoRoom while it takes no new stacks
 	Empty          []string      // stacks that had no data when it last renewed its lease
 	Until          time.Time     // the end of its lease, by the clock of the database
 	Over           time.Duration // how long its lease has been over; 0 while it has it
@@ -136,5 +136,5 @@ func (n Node) differs(old Node) bool {
 // takesNew reports whether a node may be given new stacks, by itself or by another node. Without
 // Swarm's word others do not know whether they may.
 func (n Node) takesNew(byItself bool) bool {
-	return n.State == Ready && (n.Availability != "" || byItself) && !n.closed && !n.Draining && !n.Gone
+	return n.State == Ready && (n.Availability != "" || byItself) && !n.closed && !n.Draining && !n.Gone && n.Room != NoRoom
 }

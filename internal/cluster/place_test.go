@@ -116,15 +116,43 @@ func TestTakesLost_LikeNewStacks(t *testing.T) {
 	}
 }
 
-func TestPlace_NotHereWhileTheClockIsWrong(t *testing.T) {
+// A node whose clock is wrong gets no new stacks, neither by itself nor from the others, and takes
+// none that were lost.
+func TestPlace_NotWhereTheClockIsWrong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRows()
-		m := join(t, r, "n1", nil)
-		r.mu.Lock()
-		r.ahead = time.Minute
-		r.mu.Unlock()
-		time.Sleep(lease)
-		if got, err := m.Place(t.Context(), nil); err == nil {
+		r, says := newRows(), &swarm{}
+		says.say(word("n1", "ready"), word("n2", "ready"))
+		nodes := map[string]*cluster.Membership{"n1": join(t, r, "n1", says), "n2": join(t, r, "n2", nil)}
+		want := func(without []string, node string) {
+			t.Helper()
+			time.Sleep(2 * lease)
+			for asked, m := range nodes {
+				got, err := m.Place(t.Context(), without)
+				if got != node || (err != nil) != (node == "") {
+					t.Errorf("%s places on %q without %q, %v; want %q", asked, got, without, err, node)
+				}
+			}
+		}
+		want([]string{"n1"}, "n2")
+		r.slowClock("n2", time.Minute)
+		want(nil, "n1")
+		want([]string{"n1"}, "")
+		if m := nodes["n2"]; !m.ClockWrong() || m.TakesLost() || !nodes["n1"].TakesLost() {
+			t.Error("a node whose clock is wrong takes lost stacks, or one whose clock is right does not")
+		}
+		r.slowClock("n2", 0)
+		want([]string{"n1"}, "n2")
+		if m := nodes["n2"]; m.ClockWrong() || !m.TakesLost() {
+			t.Error("it takes no lost stacks although its clock is right again")
+		}
+	})
+}
+
+// The builds of new stacks would be cut off.
+func TestPlace_NotOnANodeThatIsAboutToStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := joinPair(t, nil, func(n *store.Node) { n.Load.Room = cluster.NoRoom })
+		if got, err := m.Place(t.Context(), []string{"n1"}); err == nil {
 			t.Errorf("placed on %s", got)
 		}
 	})

@@ -21,8 +21,9 @@ const (
 type rows struct {
 	mu    sync.Mutex
 	nodes map[string]store.Node
-	ahead time.Duration   // of its clock
-	away  map[string]bool // nodes that do not reach it
+	ahead time.Duration            // of its clock
+	slow  map[string]time.Duration // how far it is ahead of a node's clock besides
+	away  map[string]bool          // nodes that do not reach it
 }
 
 var errAway = errors.New("away")
@@ -46,6 +47,13 @@ func (r *rows) empty(id string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.nodes[id].Load.Empty
+}
+
+// slowClock makes the clock of a node slow.
+func (r *rows) slowClock(node string, by time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.slow[node] = by
 }
 
 func (r *rows) cut(node string, away bool) {
@@ -99,12 +107,12 @@ func (l *link) RegisterNode(_ context.Context, n store.Node, hold time.Duration)
 
 // extend makes the lease of a row hold from now on.
 func (l *link) extend(row store.Node, hold time.Duration) (store.Node, store.Lease) {
-	got := store.Lease{At: l.rows.now()}
-	if !row.LeaseUntil.IsZero() && !row.LeaseUntil.After(got.At) {
-		got.Over = row.LeaseUntil
+	now, over := l.rows.now(), time.Time{}
+	if !row.LeaseUntil.IsZero() && !row.LeaseUntil.After(now) {
+		over = row.LeaseUntil
 	}
-	row.LeaseUntil, row.LostAt = got.At.Add(hold), time.Time{}
-	return row, got
+	row.LeaseUntil, row.LostAt = now.Add(hold), time.Time{}
+	return row, store.Lease{At: now.Add(l.rows.slow[l.node]), Over: over}
 }
 
 func (l *link) RenewLease(_ context.Context, n store.Node, hold time.Duration) (got store.Lease, err error) {
@@ -190,7 +198,9 @@ func join(t *testing.T, r *rows, id string, says *swarm) *cluster.Membership {
 	return m
 }
 
-func newRows() *rows { return &rows{nodes: map[string]store.Node{}, away: map[string]bool{}} }
+func newRows() *rows {
+	return &rows{nodes: map[string]store.Node{}, slow: map[string]time.Duration{}, away: map[string]bool{}}
+}
 
 func wantState(t *testing.T, m *cluster.Membership, id string, want cluster.State) {
 	t.Helper()

@@ -205,12 +205,12 @@ func (s *Server) oust(why error) {
 }
 
 // load returns how many builds run or wait here, and the free bytes of the fullest disk; 0
-// if they cannot be told, and less than any other node has once this one is about to stop, since
-// that would cut off the builds of new stacks.
+// if they cannot be told, and cluster.NoRoom once this node is about to stop, since that would
+// cut off the builds of new stacks.
 func (s *Server) load() (builds int, room int64) {
 	running, waiting := s.builder.Queue()
 	if s.leaving.Load() {
-		return running + waiting, -1
+		return running + waiting, cluster.NoRoom
 	}
 	room = disk.Endless
 	for _, dir := range []string{s.engineInfo.RootDir, s.cfg.DataDir} {

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/url"
@@ -13,8 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/cluster"
 	"github.com/berth-host/berth/internal/metrics"
 	"github.com/berth-host/berth/internal/registry"
+	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 	"github.com/berth-host/berth/internal/store/postgrestest"
 )
@@ -83,6 +87,44 @@ func TestInstall_RefusesTheDatabaseOfOneMachine(t *testing.T) {
 	require.NoError(t, alone.checkAlone(t.Context(), auth.Key{1}), "one machine may change its address")
 	require.ErrorContains(t, newNode(t, address, func(*Config) {}).install(t.Context(), auth.Key{1}, ""), "is that of one machine")
 }
+
+// clockAhead is a database whose clock is ahead.
+type clockAhead struct{ cluster.Store }
+
+func (c clockAhead) RenewLease(ctx context.Context, n store.Node, hold time.Duration) (store.Lease, error) {
+	lease, err := c.Store.RenewLease(ctx, n, hold)
+	lease.At = lease.At.Add(time.Minute)
+	return lease, err
+}
+
+// Another node may not know yet that the clock of this one is wrong.
+func TestClosed_WhileTheClockIsWrong(t *testing.T) {
+	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(t.TempDir(), "berth.db"), Sealer: auth.NewSealer(auth.Key{}), Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	defer db.Close()
+	s := &Server{}
+	require.NoError(t, s.closed(), "on one machine")
+	s.cluster, err = cluster.Join(t.Context(), cluster.Config{
+		Store: clockAhead{db}, Swarm: noSwarm{}, Self: store.Node{ID: "n1", Name: "w1", Holder: "a"}, Lease: 300 * time.Millisecond, Grace: time.Minute,
+		Load: func() (int, int64) { return 0, 1 << 40 }, Failed: func() {}, Note: func([]string, time.Time) error { return nil },
+		Ousted: func(error) {}, Log: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	require.NoError(t, s.closed())
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { s.cluster.Run(ctx); close(ended) }()
+	defer func() { stop(); <-ended }()
+	require.Eventually(t, s.cluster.ClockWrong, time.Minute, 10*time.Millisecond)
+	err = s.closed()
+	require.Equal(t, stack.Unavailable, stack.KindOf(err))
+	require.ErrorContains(t, err, "has a clock that is wrong, so nothing was created")
+}
+
+// noSwarm is what a worker knows of its swarm.
+type noSwarm struct{}
+
+func (noSwarm) Words(context.Context) ([]store.Word, error) { return nil, errors.New("not a manager") }
 
 func TestOpenRegistry_RefusesANewNodeWithoutIt(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -135,6 +135,8 @@ func (s *Server) closed() error {
 	switch {
 	case s.draining():
 		why = "is being drained"
+	case s.cluster != nil && s.cluster.ClockWrong():
+		why = "has a clock that is wrong"
 	case !s.leaving.Load():
 		return nil
 	}

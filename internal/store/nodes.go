@@ -34,7 +34,7 @@ type Node struct {
 type Load struct {
 	Stacks int   // that it owns
 	Builds int   // that run or wait
-	Room   int64 // free bytes on its fullest disk
+	Room   int64 // free bytes on its fullest disk; cluster.NoRoom while it takes no new stacks
 
 	Empty []string // stacks that serve and have no data
 }
