@@ -40,6 +40,9 @@ type Config struct {
 	Claims    Claims
 	Forms     Limiter // of everything that takes a password
 	Codes     Limiter // of claims, shared with POST /v0/claim
+	// Heirs returns what tells which node is to own a stack of a node once it is deleted: that
+	// one, or another if it is lost. It fails if the node is away. It is nil on one machine.
+	Heirs func(ctx context.Context) (heir func(node string) (string, error), err error)
 }
 
 // Accounts manages the accounts of one installation.

@@ -49,7 +49,7 @@ func (a *Accounts) SetPassword(ctx context.Context, email, password string) erro
 // Remove deletes an account with all its stacks for an operator, and returns how many
 // there were. It first calls confirm with the account's address and its stacks, and
 // deletes nothing if confirm fails. If a stack was added or removed in the meantime,
-// that is a Conflict. An unknown email is NotFound.
+// that is a Conflict; if the node of one is away, Unavailable. An unknown email is NotFound.
 func (a *Accounts) Remove(ctx context.Context, email string, confirm func(address string, stacks []*stack.Stack) error) (stacks int, err error) {
 	account, err := a.find(ctx, email, "nothing was deleted")
 	if err != nil {
@@ -88,9 +88,20 @@ func (a *Accounts) Enable(ctx context.Context, email string) error {
 // removeConfirmed deletes an account with the stacks whose digest was confirmed, and no
 // others; hint says what to do if it has others.
 func (a *Accounts) removeConfirmed(ctx context.Context, accountID, confirmed, hint string) (stacks int, err error) {
+	heir := func(node string) (string, error) { return node, nil }
+	if a.cfg.Heirs != nil {
+		if heir, err = a.cfg.Heirs(ctx); err != nil {
+			return 0, err
+		}
+	}
 	deleted, err := a.cfg.Store.DeleteAccount(ctx, accountID, func(now []*stack.Stack) error {
 		if Digest(now) != confirmed {
 			return stack.NewError(stack.Conflict, "nothing was deleted: the account's stacks changed in the meantime; "+hint)
+		}
+		for _, k := range now {
+			if k.Node, err = heir(k.Node); err != nil {
+				return err
+			}
 		}
 		return nil
 	})

@@ -80,7 +80,7 @@ func withAccounts(ctx context.Context, cfg Config, log *slog.Logger, missing fun
 		return err
 	}
 	defer func() { err = errors.Join(err, s.store.Close()) }()
-	return do(account.New(account.Config{Store: s.store, Passwords: auth.NewPasswords(1)}))
+	return do(account.New(account.Config{Store: s.store, Passwords: auth.NewPasswords(1), Heirs: s.heirsForCommand()}))
 }
 
 // installed reports whether a server or a command has used the data directory with the

@@ -1,8 +1,10 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -154,6 +156,53 @@ func (s *Server) lost(node string) bool {
 	_, state := s.cluster.Address(node)
 	return state == cluster.Lost
 }
+
+// heirs is account.Config.Heirs of a server; nil on one machine.
+func (s *Server) heirs() func(context.Context) (func(string) (string, error), error) {
+	if s.cluster == nil {
+		return nil
+	}
+	return func(context.Context) (func(string) (string, error), error) {
+		return heirOf(s.cluster.Nodes(), s.node()), nil
+	}
+}
+
+// heirsForCommand is heirs for a command, which is no node: the first that is ready is the heir.
+func (s *Server) heirsForCommand() func(context.Context) (func(string) (string, error), error) {
+	if !s.cfg.InCluster() {
+		return nil
+	}
+	return func(ctx context.Context) (func(string) (string, error), error) {
+		nodes, err := cluster.Read(ctx, s.store, s.cfg.NodeGrace)
+		first := slices.IndexFunc(nodes, func(n cluster.Node) bool { return n.State == cluster.Ready })
+		if first < 0 {
+			return heirOf(nodes, ""), err
+		}
+		return heirOf(nodes, nodes[first].ID), err
+	}
+}
+
+// heirOf returns what tells which node is to own a stack once it is deleted, by the rules of
+// DELETE: if its node is lost, self is, which delivers the last event then. While the node is
+// only away the stack is not deleted.
+func heirOf(nodes []cluster.Node, self string) func(node string) (string, error) {
+	return func(node string) (string, error) {
+		at := slices.IndexFunc(nodes, func(n cluster.Node) bool { return n.ID == node })
+		switch {
+		case node == self || at >= 0 && nodes[at].State == cluster.Ready:
+			return node, nil
+		case at >= 0 && nodes[at].State == cluster.Away:
+			return "", &stack.Error{
+				Kind: stack.Unavailable, RetryAfter: awayRetry,
+				Detail: "nothing was deleted: the node " + nodes[at].Name + ", which has a stack of the account, does not answer; try again when it is back",
+			}
+		}
+		return cmp.Or(self, node), nil
+	}
+}
+
+// awayRetry is how long to wait for a node that is away.
+const awayRetry = 10 * time.Second
 
 // startCluster begins to renew the lease and to greet the other nodes, since the rest of the
 // start may take longer than a lease lasts. Once started is closed, when the supervisor has

@@ -510,6 +510,7 @@ func (s *Server) openAccounts(key auth.Key) {
 		Claims:    s.claims(key),
 		Forms:     s.redis.Window("forms", s.cfg.FormsPerMinute, time.Minute),
 		Codes:     s.codes,
+		Heirs:     s.heirs(),
 	})
 }
 

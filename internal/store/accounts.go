@@ -149,7 +149,8 @@ func (s *Store) SetPassword(ctx context.Context, accountID, passwordHash string,
 // DeleteAccount deletes an account with all its stacks and sessions in one transaction,
 // and returns those stacks. Their watchers find them deleted; their rows stay for their
 // events, as for any deleted stack. DeleteAccount first calls check with the stacks,
-// and deletes nothing if check fails. An unknown account is NotFound.
+// and deletes nothing if check fails. A stack whose Node check changes is that node's then,
+// which delivers its last event. An unknown account is NotFound.
 func (s *Store) DeleteAccount(ctx context.Context, accountID string, check func([]*stack.Stack) error) ([]*stack.Stack, error) {
 	var stacks []*stack.Stack
 	events := map[string][]stack.Event{}
@@ -158,14 +159,15 @@ func (s *Store) DeleteAccount(ctx context.Context, accountID string, check func(
 		if stacks, err = s.list(ctx, tx, "owner = ? AND status <> 'deleted' ORDER BY seq", accountID); err != nil {
 			return err
 		}
+		before := make([]stack.Stack, len(stacks))
+		for i, k := range stacks {
+			before[i] = *k
+		}
 		if err := check(stacks); err != nil {
 			return err
 		}
-		for _, k := range stacks {
-			if events[k.ID], err = k.Delete(now); err != nil {
-				return err
-			}
-			if err := s.save(ctx, tx, k, events[k.ID]); err != nil {
+		for i, k := range stacks {
+			if events[k.ID], err = s.deleteOwned(ctx, tx, &before[i], k, now); err != nil {
 				return err
 			}
 		}
@@ -178,6 +180,21 @@ func (s *Store) DeleteAccount(ctx context.Context, accountID string, check func(
 		s.announce(k.ID, events[k.ID])
 	}
 	return stacks, nil
+}
+
+// deleteOwned deletes a stack of an account, and returns the events.
+func (s *Store) deleteOwned(ctx context.Context, tx *sql.Tx, before, k *stack.Stack, now time.Time) ([]stack.Event, error) {
+	if k.Node != before.Node {
+		k.Epoch++
+	}
+	events, err := k.Delete(now)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.handOver(ctx, tx, before, k, &change{}); err != nil {
+		return nil, err
+	}
+	return events, s.save(ctx, tx, k, events)
 }
 
 // removeAccount removes an account whose stacks are all deleted, and the receipts of

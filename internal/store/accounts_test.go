@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
@@ -132,6 +134,43 @@ func (on suite) TestDeleteAccount_TakesStacksSessionsAndKeyWithIt(t *testing.T) 
 	wantKind(t, err, stack.NotFound)
 	if _, err := s.CreateAccount(t.Context(), "ana@example.com", "", store.Key{Hash: []byte("another")}); err != nil {
 		t.Errorf("the address is taken: %v", err)
+	}
+}
+
+// The node of a stack may be lost: another one has to deliver the last event.
+func (on suite) TestDeleteAccount_LetsTheCheckGiveStacksToAnotherNode(t *testing.T) {
+	s, _ := on.open(t)
+	ana, err := s.CreateAccount(t.Context(), "ana@example.com", "", store.Key{Hash: []byte("ana")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stacks []*stack.Stack
+	for _, node := range []string{"n1", "n2"} {
+		k := hookedOn(t, s, node)
+		_, err := s.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) { k.Owner = ana.ID; return nil, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		stacks = append(stacks, k)
+	}
+	deleted, err := s.DeleteAccount(t.Context(), ana.ID, func(all []*stack.Stack) error {
+		all[0].Node = "n2"
+		return nil
+	})
+	if err != nil || len(deleted) != 2 || deleted[0].Node != "n2" || deleted[0].Epoch != 2 || deleted[1].Epoch != 1 {
+		t.Fatalf("deleted %+v, %v", deleted, err)
+	}
+	for node, want := range map[string][]string{"n1": nil, "n2": {stacks[0].ID, stacks[1].ID}} {
+		refs, _, _, err := s.ToDeliver(t.Context(), node, 0, 100)
+		var got []string
+		for _, ref := range refs {
+			if e, _, err := s.Event(t.Context(), ref.ID); err == nil && e.Type == stack.EventDeleted {
+				got = append(got, ref.StackID)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%s delivers stack.deleted of %q, %v", node, got, err)
+		}
 	}
 }
 
