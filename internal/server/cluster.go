@@ -196,14 +196,6 @@ func (s *Server) joinCluster(ctx context.Context, swarm docker.SwarmInfo) error 
 	return err
 }
 
-// oust ends the server, since this node is not its own any more.
-func (s *Server) oust(why error) {
-	select {
-	case s.ousted <- why:
-	default: // it ends already
-	}
-}
-
 // load returns how many builds run or wait here, and the free bytes of the fullest disk; 0
 // if they cannot be told, and cluster.NoRoom once this node is about to stop, since that would
 // cut off the builds of new stacks.

@@ -228,7 +228,7 @@ func (s *Server) moveOut(ctx context.Context) {
 	}
 }
 
-// untilSignal returns a context that ends with the next signal to stop.
-func untilSignal() (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+// untilSignal returns a context that ends with ctx, or with the next signal to stop.
+func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 }

@@ -92,6 +92,16 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	s.manager.stopping(s.cfg.Drain)
 	s.governing.server.StopBackups()
+	return s.end(err)
+}
+
+// end ends the server; err is why, nil if it was asked to.
+func (s *Server) end(err error) error {
+	s.depart()
+	if s.ousted.Err() != nil {
+		s.cede()
+		return context.Cause(s.ousted)
+	}
 	s.drain()
 	if closeErr := s.close(); err == nil || errors.Is(err, http.ErrServerClosed) {
 		err = closeErr
@@ -120,22 +130,48 @@ func (s *Server) untilEnd(ctx context.Context, failed <-chan error) (next *reloa
 			return nil, nil
 		case err := <-failed:
 			return nil, err
-		case err := <-s.ousted:
-			return nil, err
+		case <-s.ousted.Done():
+			return nil, context.Cause(s.ousted)
 		}
 	}
 }
 
-// drain ends the listeners after the open requests, or after the drain time. In a cluster
-// it says first that this node is about to stop, and moves its stacks away if the node is
-// being drained.
-func (s *Server) drain() {
+// depart says in a cluster that this node is about to stop, and moves its stacks away if the node
+// is being drained. It returns early once another server has taken the node.
+func (s *Server) depart() {
+	if s.ousted.Err() != nil {
+		return
+	}
 	signalled := time.Now()
-	again, stop := untilSignal()
+	again, stop := untilSignal(s.ousted)
+	defer stop()
 	s.leave()
 	s.awaitWord(again, signalled)
 	s.moveOut(again)
-	stop()
+}
+
+// cede closes the server after another one has taken its node. What works on the stacks stops at
+// once, since that one does so now; open requests to services get the drain time after it.
+func (s *Server) cede() {
+	s.gate.passOn(unavailable("another server has taken the place of this one"))
+	s.supervisor.Close()
+	s.webhooks.Close()
+	s.endBeside()
+	s.api.Release()
+	s.pages.Release()
+	if _, err := s.closeState(); err != nil {
+		s.log.Error("not all closed", "error", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Drain)
+	defer cancel()
+	s.shutdown(ctx)
+	if err := s.closeListeners(); err != nil {
+		s.log.Error("not all listeners closed", "error", err)
+	}
+}
+
+// drain ends the listeners after the open requests, or after the drain time.
+func (s *Server) drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Drain)
 	defer cancel()
 	s.api.Release()

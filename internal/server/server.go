@@ -76,7 +76,8 @@ type Server struct {
 	cluster      *cluster.Membership
 	endCluster   func() // nil on one machine, as are the two before and after
 	peerCerts    *cluster.Certificates
-	ousted       chan error         // gets why this node is not this server's any more
+	ousted       context.Context // ends once this node is not this server's any more
+	oust         context.CancelCauseFunc
 	registry     *registry.Registry // nil without one
 	depot        *depot.Depot       // nil without a registry
 	endDepot     func()             // nil unless it has begun
@@ -125,7 +126,8 @@ type Server struct {
 // server. If it succeeds, the address is bound; Run serves it. from is the place of a server
 // that runs and that the new one takes; nil for none.
 func newServer(ctx context.Context, cfg Config, log *slog.Logger, from *place) (*Server, error) {
-	s := &Server{cfg: cfg, log: log, place: from, metrics: metrics.New(), manager: newManager(), routes: &proxy.Routes{}, moving: newMoving(), ousted: make(chan error, 1)}
+	s := &Server{cfg: cfg, log: log, place: from, metrics: metrics.New(), manager: newManager(), routes: &proxy.Routes{}, moving: newMoving()}
+	s.ousted, s.oust = context.WithCancelCause(context.Background())
 	err := s.open(ctx)
 	if from != nil {
 		closeFiles(from.files) // it has copies: an address stays bound until all are closed

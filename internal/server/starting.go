@@ -67,11 +67,16 @@ func (s *Server) answerMeanwhile(listener net.Listener, secure *tls.Config, hand
 
 // starting answers that the server waits for something.
 func starting(need string) http.Handler {
+	return unavailable("the server is starting and waits for " + need)
+}
+
+// unavailable answers that the server cannot answer now, and why.
+func unavailable(why string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Retry-After", "5")
 		w.WriteHeader(http.StatusServiceUnavailable)
-		fmt.Fprintf(w, "{\"detail\": \"the server is starting and waits for %s; try again in a few seconds\"}\n", need)
+		fmt.Fprintf(w, "{\"detail\": \"%s; try again in a few seconds\"}\n", why)
 	})
 }
 
