@@ -3,6 +3,7 @@ package cluster
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
@@ -55,15 +56,22 @@ func (c *Certificates) Roots() (*x509.CertPool, error) {
 	return c.roots, err
 }
 
-// Organization returns the organization of the certificate; in one of Swarm's it is the id
-// of the swarm.
-func (c *Certificates) Organization() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if names := c.cert.Leaf.Subject.Organization; len(names) > 0 {
-		return names[0]
+// SwarmOf returns the id of the swarm whose certificate for a node is in a file; "" if it cannot
+// be read or is another node's. Only managers tell the id otherwise.
+func SwarmOf(file, node string) string {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return ""
 	}
-	return ""
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return ""
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil || cert.Subject.CommonName != node || len(cert.Subject.Organization) == 0 {
+		return ""
+	}
+	return cert.Subject.Organization[0]
 }
 
 // refresh reads the files if they have changed. While they cannot be read, what was read

@@ -313,6 +313,9 @@ func (m *Membership) take(rows []store.Node, at time.Time) {
 		if known && old.State != n.State {
 			m.cfg.Log.Info("node is "+string(n.State), "node", n.Name, "id", n.ID, "before", old.State)
 		}
+		if n.ID == m.cfg.Self.ID && n.Gone && !old.Gone {
+			m.cfg.Log.Error("the managers of this cluster do not know this node, so the other nodes do not believe it and give it no stacks; join the machine to their swarm, or stop berthd on it")
+		}
 		m.nodes[n.ID] = n
 		m.order = append(m.order, n.ID)
 	}

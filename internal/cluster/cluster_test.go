@@ -1,8 +1,10 @@
 package cluster_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -518,6 +520,28 @@ func TestGone_IsNoMemberAndItsRowGoes(t *testing.T) {
 		time.Sleep(grace + lease)
 		if n, ok := m.Node("n2"); ok {
 			t.Errorf("its row stays: %+v", n)
+		}
+	})
+}
+
+// A worker with certificates of its own may be in another swarm and not know its id.
+func TestGone_IsSaidInTheNodesOwnLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, says := newRows(), &swarm{}
+		says.say(word("n1", "ready"))
+		join(t, r, "n1", says)
+		var log bytes.Buffer // no two goroutines write at a time
+		cfg := config(r, "n2", nil)
+		cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+		m, err := cluster.Join(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go m.Run(t.Context())
+		time.Sleep(4 * lease)
+		synctest.Wait()
+		if got := log.String(); strings.Count(got, "managers of this cluster do not know this node") != 1 {
+			t.Error(got)
 		}
 	})
 }

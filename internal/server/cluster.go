@@ -39,9 +39,8 @@ func (s *Server) openCluster(ctx context.Context, key auth.Key) error {
 	if s.peerCerts, err = cluster.OpenCertificates(cert, certKey, authority, swarm.Node); err != nil {
 		return fmt.Errorf("certificate for other nodes: %w; give berthd the files, or set BERTH_PEER_CERT, BERTH_PEER_KEY and BERTH_PEER_CA", err)
 	}
-	if s.cfg.PeerCert == "" {
-		swarm.ID = cmp.Or(swarm.ID, s.peerCerts.Organization())
-	}
+	own, _, _ := swarmFiles(s.engineInfo.RootDir) // whichever the others get
+	swarm.ID = cmp.Or(swarm.ID, cluster.SwarmOf(own, swarm.Node))
 	s.warnOfSettings()
 	if err := s.install(ctx, key, swarm.ID); err != nil {
 		return err

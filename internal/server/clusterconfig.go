@@ -138,6 +138,12 @@ func (c *Config) peerFiles(root string) (cert, key, authority string) {
 	if c.PeerCert != "" {
 		return c.PeerCert, c.PeerKey, c.PeerCA
 	}
+	return swarmFiles(root)
+}
+
+// swarmFiles returns the files in which an engine with its data at root keeps Swarm's certificate
+// of the node, its key and the authority.
+func swarmFiles(root string) (cert, key, authority string) {
 	dir := filepath.Join(root, "swarm", "certificates")
 	return filepath.Join(dir, "swarm-node.crt"), filepath.Join(dir, "swarm-node.key"), filepath.Join(dir, "swarm-root-ca.crt")
 }
