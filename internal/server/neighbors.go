@@ -205,8 +205,9 @@ func heirOf(nodes []cluster.Node, self string) func(node string) (string, error)
 const awayRetry = 10 * time.Second
 
 // startCluster begins to renew the lease and to greet the other nodes, since the rest of the
-// start may take longer than a lease lasts. Once started is closed, when the supervisor has
-// started, it also acts on what becomes of them.
+// start may take longer than a lease lasts, and to stop what others may take if the node is cut
+// off. Once started is closed, when the supervisor has started, it also acts on what becomes of
+// them.
 func (s *Server) startCluster(started <-chan struct{}) {
 	if s.cluster == nil {
 		return
@@ -215,6 +216,7 @@ func (s *Server) startCluster(started <-chan struct{}) {
 	var running sync.WaitGroup
 	running.Go(func() { s.cluster.Run(ctx) })
 	running.Go(func() { s.greet(ctx) })
+	running.Go(func() { s.stopIsolated(ctx) })
 	running.Go(func() {
 		select {
 		case <-started:
@@ -222,7 +224,6 @@ func (s *Server) startCluster(started <-chan struct{}) {
 			return
 		}
 		running.Go(func() { s.lookForEmpty(ctx) })
-		running.Go(func() { s.stopIsolated(ctx) })
 		running.Go(func() { s.followLost(ctx) })
 		s.followNodes(ctx)
 	})

@@ -263,12 +263,12 @@ func (g *guest) look() {
 // take makes the guest a stack of this node. The lock is held.
 func (g *guest) take(st *stack.Stack) {
 	s, r := g.sup, g.runner
+	r.note(st)
 	s.mu.Lock()
 	s.runners[st.ID] = r
 	delete(s.guests, st.ID)
 	s.mu.Unlock()
 	g.end()
-	r.snapped.Store(!st.Snapshot.At.IsZero())
 	failpoint.Here("move-taken")
 	_ = r.handOver(s.ctx, func(l *loop) {
 		r.route(st, g.started)

@@ -137,9 +137,10 @@ func (l *loop) queueJob(j *job) {
 }
 
 // nextJob starts the first of the waiting jobs if none is under way, and stops the one
-// under way if the next does not wait for it. No deploy begins while the supervisor is quiet.
+// under way if the next does not wait for it. No deploy begins while the supervisor is quiet, and
+// on a node that is cut off only what ends another job.
 func (l *loop) nextJob() {
-	if l.job == nil && len(l.pending) > 0 && !(l.pending[0].attempt != 0 && l.runner.sup.quiet.Load()) {
+	if l.job == nil && len(l.pending) > 0 && l.mayBegin(l.pending[0]) {
 		l.job, l.pending = l.pending[0], l.pending[1:]
 		l.runner.runJob(l.job)
 	}
@@ -156,13 +157,17 @@ func (l *loop) nextJob() {
 	}
 }
 
+func (l *loop) mayBegin(j *job) bool {
+	return !(j.attempt != 0 && l.runner.sup.quiet.Load()) && !(j.cause == nil && l.runner.isolated.Load())
+}
+
 // isIdle reports whether no job is under way or waits, and nothing starts or ends outside
 // the jobs.
 func (l *loop) isIdle() bool { return l.job == nil && l.isFree() }
 
 // isFree is isIdle, but a job may be under way that yields.
 func (l *loop) isFree() bool {
-	return (l.job == nil || l.job.yields) && len(l.pending) == 0 && l.aside == 0
+	return !l.runner.isolated.Load() && (l.job == nil || l.job.yields) && len(l.pending) == 0 && l.aside == 0
 }
 
 // goAside runs something beside the jobs. The stack is not idle meanwhile.

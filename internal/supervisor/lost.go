@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
-	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
@@ -36,14 +34,20 @@ func (s *Supervisor) mayTake(st *stack.Stack, lost Lost) (from stack.Snapshot, m
 	switch {
 	case !st.Generation.Built():
 		return from, false
-	case st.Status == stack.Expired:
+	case st.Status == stack.Expired || isSite(st):
 		return from, true
 	case st.Status != stack.Live:
 		return from, false
-	case len(processServices(st)) == 0 || slices.Contains(lost.Empty, st.ID):
+	case slices.Contains(lost.Empty, st.ID):
 		return from, true
 	}
 	return st.Snapshot, s.cfg.RestoreLost && st.HasSnapshot()
+}
+
+// isSite reports whether a stack serves, or is being brought back to serve, without a process
+// and so without data.
+func isSite(st *stack.Stack) bool {
+	return st.Generation.Built() && (st.Status == stack.Live || st.Restoring()) && len(processServices(st)) == 0
 }
 
 // takers is how many stacks of a lost node are taken at once.
@@ -162,6 +166,7 @@ func (s *Supervisor) isComing(id string) bool {
 // Take puts a stack under supervision that has become this node's while the server runs: it
 // adopts what is there and brings back the rest. It does nothing for a stack that it has.
 func (s *Supervisor) Take(ctx context.Context, id string) error {
+	cuts := s.countCuts()
 	st, err := s.cfg.Store.Get(ctx, id)
 	if err != nil {
 		return err
@@ -174,7 +179,7 @@ func (s *Supervisor) Take(ctx context.Context, id string) error {
 		return err
 	}
 	if s.lookup(id) == nil {
-		s.take(ctx, st, there[id])()
+		s.take(ctx, st, there[id], cuts)()
 		s.cfg.Admission.Poke()
 	}
 	return nil
@@ -229,86 +234,6 @@ func (g *generation) hasNoData(ctx context.Context, volumes []engine.Volume) boo
 		}
 	}
 	return true
-}
-
-// errIsolated is why work on a stack ends on a node that is cut off.
-var errIsolated = stack.NewError(stack.Unavailable, "the node was cut off from the others while this was under way; try again")
-
-// Isolated stops what this node runs of the stacks that others may take by now, since it is
-// cut off from the database and from them. empty are the stacks of which others may have read
-// that they have no data, even if they have some by now. Programs get at most within to end,
-// whatever their manifests say: others count the time, too. It returns when that is done; the
-// programs of guests end as soon. Rejoined brings back what is still this node's.
-func (s *Supervisor) Isolated(ctx context.Context, empty []string, within time.Duration) {
-	var all sync.WaitGroup
-	for _, r := range s.everyRunner() {
-		g, isEmpty := r.serving(), slices.Contains(empty, r.id)
-		if isEmpty || g != nil && (len(processServices(g.st)) == 0 || s.cfg.RestoreLost && r.snapped.Load()) {
-			all.Go(func() { r.isolate(ctx, g, within) })
-		}
-	}
-	for _, g := range s.allGuests() {
-		s.jobs.Go(func() { g.isolate(ctx, within) })
-	}
-	all.Wait()
-}
-
-// isolate ends the job under way, the routes and the processes of a stack, which serves g
-// unless that is nil.
-func (r *runner) isolate(ctx context.Context, g *generation, within time.Duration) {
-	r.mu.Lock()
-	r.cutOff()
-	r.mu.Unlock()
-	done := make(chan struct{})
-	r.tell(func(l *loop) {
-		l.interrupt(errIsolated, func(ctx context.Context) {
-			defer close(done)
-			r.isolated.Store(true)
-			r.sup.finishOnEngine(ctx, r.log, "stack of an isolated node not stopped", func() error {
-				if g == nil {
-					return r.sup.stopContainers(ctx, engine.Key{Stack: r.id})
-				}
-				return r.stopServing(ctx, g.st)
-			})
-		})
-	})
-	killing, stop := context.WithCancel(ctx)
-	defer stop()
-	r.sup.jobs.Go(func() { r.killAfter(killing, within) })
-	select {
-	case <-done:
-		r.log.Warn("stack stopped: this node is cut off, and another may take it")
-	case <-r.ended:
-	case <-ctx.Done():
-	}
-}
-
-// killAfter kills and removes the containers of a stack that are left after a time, and again
-// after as long, until ctx ends.
-func (r *runner) killAfter(ctx context.Context, wait time.Duration) {
-	for pause.For(ctx, wait) {
-		left, err := r.cfg.Engine.Containers(ctx, engine.Key{Stack: r.id})
-		err = errors.Join(err, sideBySide(left, func(c engine.Container) error {
-			r.log.Warn("container of an isolated node killed, since it did not end in time", "container", c.Name)
-			return r.cfg.Engine.Remove(ctx, c.ID)
-		}))
-		if err != nil && ctx.Err() == nil {
-			r.log.Warn("containers of an isolated node not killed; trying again", "error", err)
-		}
-	}
-}
-
-// Rejoined brings back the stacks that Isolated stopped and nobody has taken.
-func (s *Supervisor) Rejoined() {
-	for _, r := range s.everyRunner() {
-		r.rejoin()
-		if r.isolated.CompareAndSwap(true, false) {
-			r.tell(func(l *loop) {
-				l.queue(r.recoverStack) // reads the row first
-				l.keepTime()            // lets go of it if another node owns it
-			})
-		}
-	}
 }
 
 // deleteLost deletes a stack of another node, if that is lost. This node becomes the owner of

@@ -293,9 +293,9 @@ func TestIsolated_StopsWhatOthersMayTake(t *testing.T) {
 				a.sup.Isolated(a.t.Context(), empty, time.Second)
 				for _, st := range []*stack.Stack{f.without, f.deploying} {
 					a.runs(st)
-					require.Equal(t, 503, a.ask(st, "web"))
+					require.Equal(t, 502, a.ask(st, "web"))
 				}
-				require.Equal(t, 503, a.ask(f.site, "web"))
+				require.Equal(t, 502, a.ask(f.site, "web"))
 				require.True(t, a.answers(f.with, "web"))
 				if taken {
 					require.NoError(t, b.sup.TakeOver(b.t.Context(), Lost{Node: "a", Empty: empty}))

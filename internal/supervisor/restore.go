@@ -15,9 +15,10 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// take puts a stack of an earlier server under supervision, and serves what runs of it. begin has
-// the rest done, beside all else.
-func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there engine.Objects) (begin func()) {
+// take puts a stack of an earlier server under supervision, and serves what runs of it, if the
+// node was cut off cuts times when both were read and is not since. begin has the rest done,
+// beside all else.
+func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there engine.Objects, cuts int) (begin func()) {
 	newer := s.newerThanRow(st, there)
 	if !newer.none() {
 		s.warnOfNewer(st, newer)
@@ -27,21 +28,28 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there engine.Obj
 	if st.Deploying != 0 && !waits {
 		interrupted = &stopped{st.Attempt, errInterrupted(st.Deploying)}
 	}
-	r := s.takeRunner(st.ID, st.Epoch, !newer.none(), interrupted)
-	r.snapped.Store(!st.Snapshot.At.IsZero())
+	r := s.takeRunner(st, !newer.none(), interrupted)
 	lost := s.lostFiles(st, newer)
-	var rest func(context.Context)
 	if waits {
 		lost = slices.DeleteFunc(lost, func(path string) bool { return path == s.cfg.Dir.Source(st.ID, waiting.Next.Source.Folder) })
+	}
+	var rest func(context.Context)
+	switch {
+	case s.wasCutSince(cuts, r):
+		r.route(st, nil)
+		rest = r.comeBack
+	case waits:
 		rest = r.resume(ctx, st, there)
-	} else {
+	default:
 		rest = r.failLost(ctx, st, there)
 	}
 	first := func(l *loop) {
 		// After the rest, which may bring the stack back, and before any deploy, which
 		// may publish under the number of the lost build.
 		l.queue(func(ctx context.Context) {
-			rest(ctx)
+			if !r.cut.Load() { // else the stack is brought back as it is then; see Rejoined
+				rest(ctx)
+			}
 			r.removeFiles(lost...)
 		})
 		if waits {
@@ -54,6 +62,15 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there engine.Obj
 		l.startKeepingTime()
 	}
 	return func() { r.tell(first) }
+}
+
+// takeRunner is runner for a stack of an earlier server; see newRunner.
+func (s *Supervisor) takeRunner(st *stack.Stack, newer bool, stopped *stopped) *runner {
+	return s.findRunner(st.ID, func() *runner {
+		r := newRunner(s, st.ID, st.Epoch, newer, stopped)
+		r.note(st)
+		return r
+	})
 }
 
 // failLost fails a lost build and resumes the stack; if the database takes no write

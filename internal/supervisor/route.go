@@ -11,10 +11,16 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
+// routed is what the routes of a stack were made of.
+type routed struct {
+	st stack.Stack
+	to *generation // nil for none
+}
+
 // route points the stack's public URLs at a generation, nil for none, and returns the
 // targets that nothing leads to any more, for the caller to drain. A service without a
-// target answers that it is not up. route does nothing once the runner has ended, since
-// the stack may be deleted.
+// target answers that it is not up, as all do while another node may take the stack. route does
+// nothing once the runner has ended, since the stack may be deleted.
 func (r *runner) route(st *stack.Stack, g *generation) []*proxy.Target {
 	entry := proxy.Entry{
 		Status:    st.Status,
@@ -27,6 +33,10 @@ func (r *runner) route(st *stack.Stack, g *generation) []*proxy.Target {
 	}
 	r.routing.Lock()
 	defer r.routing.Unlock()
+	r.routed.Store(&routed{*st, g})
+	if r.isolated.Load() {
+		g = nil
+	}
 	for i := range st.Generation.Services {
 		spec := &st.Generation.Services[i].Spec
 		service := proxy.Service{Name: spec.Name, Paths: r.paths(st, spec)}

@@ -34,7 +34,8 @@ type runner struct {
 	lost    atomic.Bool   // whether another node owns the stack
 	moving  atomic.Bool   // whether it is being moved to one, and stopped for that
 
-	isolated  atomic.Bool                // whether it was stopped since the node was cut off
+	isolated  atomic.Bool                // whether it stands still since the node is cut off: nothing leads to it, and no job begins
+	cut       atomic.Bool                // whether it ever was isolated
 	doubtful  atomic.Bool                // whether a change of the row may have taken effect that nobody waits for
 	keeping   atomic.Bool                // whether something is being kept apart from the node
 	apart     string                     // what was kept apart last; only whoever has set keeping uses it
@@ -43,6 +44,8 @@ type runner struct {
 	hasPaused atomic.Bool                // whether they ever were by this server
 	expiring  atomic.Bool                // whether it is being stopped to expire
 	snapped   atomic.Bool                // whether the row may name a snapshot
+	site      atomic.Pointer[bool]       // whether isSite may be true of the row; nil for false
+	routed    atomic.Pointer[routed]     // by the last call of route; nil for none
 	served    atomic.Pointer[generation] // nil if nothing is served; only the loop changes it
 	work      sync.WaitGroup             // what goes on beside the job: watching, draining
 
@@ -368,11 +371,31 @@ func (r *runner) update(ctx context.Context, fn func(*stack.Stack) ([]stack.Even
 // change changes the stack in one try, while this node owns it. If another node does, the
 // runner lets the stack go.
 func (r *runner) change(ctx context.Context, fn func(*stack.Stack) ([]stack.Event, error), options ...store.Option) (*stack.Stack, error) {
-	st, err := r.cfg.Store.Update(ctx, r.id, fn, append(options, store.ByOwner(r.cfg.Node, r.epoch))...)
+	known := r.site.Load()
+	st, err := r.cfg.Store.Update(ctx, r.id, func(st *stack.Stack) ([]stack.Event, error) {
+		before := isSite(st)
+		events, err := fn(st)
+		if may := before || isSite(st); err == nil { // others may know of the change before this node does
+			known = &may
+			r.site.Store(known)
+		}
+		return events, err
+	}, append(options, store.ByOwner(r.cfg.Node, r.epoch))...)
+	if err == nil {
+		is := isSite(st)
+		r.site.CompareAndSwap(known, &is) // unless another change has begun since
+	}
 	if errors.Is(err, store.ErrNotOwner) {
 		r.disown()
 	}
 	return st, err
+}
+
+// note notes what a row says that was read.
+func (r *runner) note(st *stack.Stack) {
+	is := isSite(st)
+	r.site.Store(&is)
+	r.snapped.Store(!st.Snapshot.At.IsZero())
 }
 
 // updateByLoop is update by the loop, which does what follows from the change before

@@ -158,6 +158,10 @@ type Supervisor struct {
 	guests  map[string]*guest    // stacks that are about to come, by id
 	taking  map[string]bool      // stacks that are about to be made, or taken from a lost node, by id
 	empty   map[string]time.Time // what EmptyStacks returned last, and when each was seen to have no data
+
+	isolated bool // the node is cut off; see Isolated
+	cuts     int  // how often it was
+	taken    bool // whether Start has taken the stacks
 }
 
 // siteReaders is how many trees of adopted sites are read at once: each needs file
@@ -187,6 +191,7 @@ func (s *Supervisor) Start(ctx context.Context) error {
 	var guarding sync.WaitGroup
 	guarding.Go(func() { s.cfg.Admission.Guard(ctx) })
 	defer guarding.Wait()
+	cuts := s.countCuts()
 	stacks, there, err := s.survey(ctx)
 	if err != nil {
 		return err
@@ -200,9 +205,10 @@ func (s *Supervisor) Start(ctx context.Context) error {
 	failpoint.Here("start-swept")
 	begin := make([]func(), len(stacks))
 	for i, st := range stacks {
-		begin[i] = s.take(ctx, st, there[st.ID])
+		begin[i] = s.take(ctx, st, there[st.ID], cuts)
 		failpoint.Here("start-taken")
 	}
+	s.noteTaken()
 	guarding.Wait() // before any process starts
 	for _, do := range begin {
 		do()
@@ -511,16 +517,15 @@ func (s *Supervisor) Close() {
 // stack is created or deleted. Others call lookup, since the stack may be deleted by
 // then.
 func (s *Supervisor) runner(id string, epoch int64) *runner {
-	return s.takeRunner(id, epoch, false, nil)
+	return s.findRunner(id, func() *runner { return newRunner(s, id, epoch, false, nil) })
 }
 
-// takeRunner is runner for a stack of an earlier server; see newRunner.
-func (s *Supervisor) takeRunner(id string, epoch int64, newer bool, stopped *stopped) *runner {
+func (s *Supervisor) findRunner(id string, create func() *runner) *runner {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.runners[id]
 	if r == nil {
-		r = newRunner(s, id, epoch, newer, stopped)
+		r = create()
 		s.runners[id] = r
 	}
 	return r
