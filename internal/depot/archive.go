@@ -26,8 +26,9 @@ func (d *Depot) Login() engine.Login { return d.cfg.Registry.Login() }
 // stack's data key. It returns the row, and store.ErrNotOwner if the stack has another owner by
 // now.
 func (d *Depot) Begin(ctx context.Context, st *stack.Stack) (*stack.Stack, error) {
-	if st.Pushed && len(st.DataKey) > 0 {
-		return st, nil
+	now, err := d.owned(ctx, st)
+	if err != nil || now.Pushed && len(now.DataKey) > 0 {
+		return now, err
 	}
 	return d.cfg.Store.Update(ctx, st.ID, func(k *stack.Stack) ([]stack.Event, error) {
 		if k.Pushed = true; len(k.DataKey) == 0 {
@@ -35,6 +36,16 @@ func (d *Depot) Begin(ctx context.Context, st *stack.Stack) (*stack.Stack, error
 		}
 		return nil, nil
 	}, store.ByOwner(d.cfg.Node, st.Epoch))
+}
+
+// owned returns the row of a stack as it is now, if it has the owner that st has and that is this
+// node.
+func (d *Depot) owned(ctx context.Context, st *stack.Stack) (*stack.Stack, error) {
+	now, err := d.cfg.Store.Get(ctx, st.ID)
+	if err == nil && (now.Node != d.cfg.Node || now.Epoch != st.Epoch) {
+		return nil, store.ErrNotOwner
+	}
+	return now, err
 }
 
 // Has reports whether something is kept of a stack under a name.
@@ -62,7 +73,13 @@ func (d *Depot) Get(ctx context.Context, st *stack.Stack, name string, read func
 	return err
 }
 
-// Keep removes of a stack, images included, all but what keeps reports.
-func (d *Depot) Keep(ctx context.Context, st *stack.Stack, keeps func(name string) bool) error {
-	return d.cfg.Registry.Forget(ctx, st.ID, keeps)
+// Keep removes of a stack, images included, all but what keeps reports of its row as it is now. A
+// node that has stood still since it read st may find another owner, which has put what this one
+// does not know: so the row is read after the names, and what comes later stays. The error is
+// store.ErrNotOwner then.
+func (d *Depot) Keep(ctx context.Context, st *stack.Stack, keeps func(now *stack.Stack, name string) bool) error {
+	return d.cfg.Registry.ForgetThen(ctx, st.ID, func() (func(string) bool, error) {
+		now, err := d.owned(ctx, st)
+		return func(name string) bool { return keeps(now, name) }, err
+	})
 }

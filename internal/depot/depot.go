@@ -24,6 +24,7 @@ import (
 
 // Store has the rows; package store implements it.
 type Store interface {
+	Get(ctx context.Context, id string) (*stack.Stack, error)
 	Update(ctx context.Context, id string, fn func(*stack.Stack) ([]stack.Event, error), options ...store.Option) (*stack.Stack, error)
 	Watch(id string) (woken <-chan struct{}, stop func())
 	DeletedPushed(ctx context.Context) ([]string, error)

@@ -165,8 +165,64 @@ func TestKeep_RemovesTheRest(t *testing.T) {
 		require.NoError(t, w.put(one, name, name))
 	}
 	require.NoError(t, driver.Push(t.Context(), "base", one.StackImage(w.stack.ID, "web-g1"), one.Login()))
-	require.NoError(t, one.Keep(t.Context(), w.get(), func(name string) bool { return name == "files-g2" }))
+	require.NoError(t, one.Keep(t.Context(), w.get(), func(_ *stack.Stack, name string) bool { return name == "files-g2" }))
 	require.Equal(t, []string{"files-g2"}, w.tags())
+}
+
+// goesTo makes another node the owner.
+func (w *world) goesTo(node string) {
+	w.t.Helper()
+	_, err := w.store.Update(w.t.Context(), w.stack.ID, func(k *stack.Stack) ([]stack.Event, error) {
+		k.Node, k.Epoch = node, k.Epoch+1
+		return nil, nil
+	})
+	require.NoError(w.t, err)
+}
+
+// A node may stand still at any moment, while another takes the stack and puts what it serves.
+func TestKeep_RemovesNothingThatTheNextOwnerHasPut(t *testing.T) {
+	for name, before := range map[string]bool{"before the row is read": true, "after that": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			one, _ := w.node("one")
+			two, _ := w.node("two")
+			for _, name := range []string{"files-g1", "files-g2"} {
+				require.NoError(t, w.put(one, name, name))
+			}
+			row, taken := w.get(), false
+			take := func() {
+				if !taken {
+					taken = true
+					w.goesTo("two")
+					require.NoError(t, w.put(two, "files-g3", "text"))
+				}
+			}
+			want := []string{"files-g1", "files-g2", "files-g3"}
+			if before {
+				take()
+			}
+			err := one.Keep(t.Context(), row, func(_ *stack.Stack, name string) bool {
+				take()
+				return name == "files-g2"
+			})
+			if before {
+				require.ErrorIs(t, err, store.ErrNotOwner)
+			} else {
+				require.NoError(t, err)
+				want = want[1:]
+			}
+			require.Equal(t, want, w.tags())
+			_, err = one.Begin(t.Context(), row)
+			require.ErrorIs(t, err, store.ErrNotOwner)
+		})
+	}
+}
+
+// delete deletes the stack.
+func (w *world) delete() {
+	w.t.Helper()
+	_, err := w.store.Update(w.t.Context(), w.stack.ID, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete(stack.Now()) })
+	require.NoError(w.t, err)
 }
 
 func TestRun_LeavesNothingOfADeletedStack(t *testing.T) {
@@ -174,8 +230,7 @@ func TestRun_LeavesNothingOfADeletedStack(t *testing.T) {
 	one, _ := w.node("one")
 	require.NoError(t, w.put(one, "files-g1", "text"))
 	require.Len(t, w.get().DataKey, registry.KeyBytes)
-	_, err := w.store.Update(t.Context(), w.stack.ID, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete(stack.Now()) })
-	require.NoError(t, err)
+	w.delete()
 
 	w.away.Store(true)
 	require.LessOrEqual(t, one.round(t.Context()), firstWait)

@@ -214,7 +214,17 @@ func (r *Registry) Tags(ctx context.Context, stackID string) ([]string, error) {
 // Forget removes the manifests of all tags of a stack except those that keeps reports. A manifest
 // that has a kept tag, too, stays. The operator's collection removes the blobs.
 func (r *Registry) Forget(ctx context.Context, stackID string, keep func(tag string) bool) error {
+	return r.ForgetThen(ctx, stackID, func() (func(string) bool, error) { return keep, nil })
+}
+
+// ForgetThen is Forget for a caller that can say only once the tags have been listed which of
+// them to keep. Those that come later stay.
+func (r *Registry) ForgetThen(ctx context.Context, stackID string, which func() (keep func(tag string) bool, err error)) error {
 	tags, err := r.Tags(ctx, stackID)
+	if err != nil || len(tags) == 0 {
+		return err
+	}
+	keep, err := which()
 	if err != nil || !slices.ContainsFunc(tags, func(tag string) bool { return !keep(tag) }) {
 		return err
 	}

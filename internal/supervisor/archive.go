@@ -9,6 +9,7 @@ import (
 
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
 )
 
 // What a live or an expired stack needs to begin on another node is kept apart from its own:
@@ -28,8 +29,10 @@ type Archive interface {
 	Put(ctx context.Context, st *stack.Stack, name string, write func(context.Context, io.Writer) error) error
 	// Get calls read with what Put kept; engine.ErrNotFound if there is nothing.
 	Get(ctx context.Context, st *stack.Stack, name string, read func(io.Reader) error) error
-	// Keep removes of a stack, images included, all but what keeps reports.
-	Keep(ctx context.Context, st *stack.Stack, keeps func(name string) bool) error
+	// Keep removes of a stack, images included, all but what keeps reports of its row as it is
+	// now. It removes nothing once another node owns the stack, or that is put after the row is
+	// read.
+	Keep(ctx context.Context, st *stack.Stack, keeps func(now *stack.Stack, name string) bool) error
 }
 
 // filesName returns the name of a stack's files as its served generation has them.
@@ -64,14 +67,18 @@ func (r *runner) keepApartLater() {
 	if r.cfg.Archive == nil || !r.keeping.CompareAndSwap(false, true) {
 		return
 	}
+	ctx := r.settling() // a node that is cut off does not know whether the stack is still its own
 	r.sup.jobs.Go(func() {
 		defer r.keeping.Store(false)
-		st, err := r.cfg.Store.Get(r.ctx, r.id)
+		st, err := r.cfg.Store.Get(ctx, r.id)
 		if err != nil || apartName(st) == "" || apartName(st) == r.apart {
 			return
 		}
-		if err := r.keepApart(r.ctx, st); err != nil {
-			if r.ctx.Err() == nil {
+		if err := r.keepApart(ctx, st); err != nil {
+			if errors.Is(err, store.ErrNotOwner) {
+				r.disown()
+			}
+			if ctx.Err() == nil {
 				r.log.Warn("what the stack needs on another node is not kept in the registry; trying again later", "error", err)
 			}
 			return
@@ -86,7 +93,13 @@ func (r *runner) keepApart(ctx context.Context, st *stack.Stack) error {
 	if err := r.putApart(ctx, st); err != nil {
 		return err
 	}
-	return r.cfg.Archive.Keep(ctx, st, func(name string) bool { return slices.Contains(namesApart(st), name) })
+	return r.cfg.Archive.Keep(ctx, st, isApart)
+}
+
+// isApart reports whether something is to be kept apart of a stack under a name. While a deploy is
+// under way, it may be anything.
+func isApart(st *stack.Stack, name string) bool {
+	return apartName(st) == "" || slices.Contains(namesApart(st), name)
 }
 
 // namesApart returns the names of all that is kept apart of a stack.

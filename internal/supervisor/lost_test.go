@@ -27,6 +27,47 @@ type shelf struct {
 	mu   sync.Mutex
 	kept map[string][]byte // by stack and name
 	away bool
+	rows *memstore
+	// meet is called before what a node asks for; nil for nothing.
+	meet func(ctx context.Context, what string, st *stack.Stack)
+}
+
+// owned is as the one of package depot.
+func (a *shelf) owned(ctx context.Context, st *stack.Stack) (*stack.Stack, error) {
+	now, err := a.rows.Get(ctx, st.ID)
+	if err == nil && now.Epoch != st.Epoch {
+		return nil, store.ErrNotOwner
+	}
+	return now, err
+}
+
+func (a *shelf) asked(ctx context.Context, what string, st *stack.Stack) {
+	a.mu.Lock()
+	meet := a.meet
+	a.mu.Unlock()
+	if meet != nil {
+		meet(ctx, what, st)
+	}
+}
+
+// meets sets what is called before what a node asks for.
+func (a *shelf) meets(meet func(ctx context.Context, what string, st *stack.Stack)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.meet = meet
+}
+
+// names are those of what is kept of a stack, sorted.
+func (a *shelf) names(id string) (names []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for kept := range a.kept {
+		if name, of := strings.CutPrefix(kept, id+" "); of {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 func (a *shelf) Has(_ context.Context, st *stack.Stack, name string) (bool, error) {
@@ -36,6 +77,10 @@ func (a *shelf) Has(_ context.Context, st *stack.Stack, name string) (bool, erro
 }
 
 func (a *shelf) Put(ctx context.Context, st *stack.Stack, name string, write func(context.Context, io.Writer) error) error {
+	a.asked(ctx, "put", st)
+	if _, err := a.owned(ctx, st); err != nil {
+		return err
+	}
 	var content bytes.Buffer
 	err := write(ctx, &content)
 	a.mu.Lock()
@@ -59,16 +104,21 @@ func (a *shelf) Get(_ context.Context, st *stack.Stack, name string, read func(i
 	return read(bytes.NewReader(content))
 }
 
-func (*shelf) Begin(_ context.Context, st *stack.Stack) (*stack.Stack, error) {
-	return st, nil // it asks only the database
+func (a *shelf) Begin(ctx context.Context, st *stack.Stack) (*stack.Stack, error) {
+	return a.owned(ctx, st)
 }
 
-func (a *shelf) Keep(_ context.Context, st *stack.Stack, keeps func(name string) bool) error {
+func (a *shelf) Keep(ctx context.Context, st *stack.Stack, keeps func(now *stack.Stack, name string) bool) error {
+	a.asked(ctx, "keep", st)
+	now, err := a.owned(ctx, st)
+	if err != nil {
+		return err
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	maps.DeleteFunc(a.kept, func(kept string, _ []byte) bool {
 		name, of := strings.CutPrefix(kept, st.ID+" ")
-		return of && !keeps(name)
+		return of && !keeps(now, name)
 	})
 	return a.fault()
 }

@@ -88,6 +88,7 @@ func inCluster(t *testing.T, test func(a, b *world, l *links), configure ...func
 			w := newWorld(t, enginetest.Options{Registry: registry})
 			l.nodes[node] = w
 			w.db = l.nodes["a"].db
+			l.archive.rows = w.db
 			defer w.close()
 			w.configure = func(c *Config) {
 				c.Node, c.Peers, c.Registry, c.Archive = node, l, depot{registry}, l.archive

@@ -103,12 +103,12 @@ func (s *Supervisor) eachImage(st *stack.Stack, do func(ref, remote string) erro
 // pushImages puts the images of a stack into the registry. What the engine does not have, as on a
 // node that was restored from a backup, may be there already, and the engine gets it.
 func (s *Supervisor) pushImages(ctx context.Context, st *stack.Stack) error {
-	if s.cfg.Archive != nil {
-		if _, err := s.cfg.Archive.Begin(ctx, st); err != nil {
-			return err
-		}
-	}
 	return s.eachImage(st, func(ref, remote string) error {
+		if s.cfg.Archive != nil {
+			if _, err := s.cfg.Archive.Begin(ctx, st); err != nil { // each time, since one may take long
+				return err
+			}
+		}
 		err := s.cfg.Engine.Push(ctx, ref, remote, s.cfg.Registry.Login())
 		if errors.Is(err, engine.ErrNotFound) {
 			err = s.cfg.Engine.Fetch(ctx, remote, ref, s.cfg.Registry.Login())

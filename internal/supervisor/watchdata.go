@@ -3,7 +3,6 @@ package supervisor
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/berth-host/berth/internal/engine"
@@ -121,10 +120,7 @@ func (r *runner) recordSnapshot(ctx context.Context, next stack.Snapshot) error 
 	}
 	failpoint.Here("snapshot-recorded")
 	r.log.Info("snapshot of the stack's data taken", "bytes", next.Bytes, "in_motion", next.InMotion)
-	if apartName(st) == "" {
-		return nil
-	}
-	return r.cfg.Archive.Keep(ctx, st, func(name string) bool { return slices.Contains(namesApart(st), name) })
+	return r.cfg.Archive.Keep(ctx, st, isApart)
 }
 
 // How long the processes of a stack may be paused for a snapshot, and the part of it in which
