@@ -83,3 +83,9 @@ func (d *Depot) Keep(ctx context.Context, st *stack.Stack, keeps func(now *stack
 		return func(name string) bool { return keeps(now, name) }, err
 	})
 }
+
+// ForgetDeleted has everything of a stack removed once more if it is deleted: something may have
+// been put since that was done.
+func (d *Depot) ForgetDeleted(ctx context.Context, id string) error {
+	return d.cfg.Store.RememberPushed(ctx, id)
+}

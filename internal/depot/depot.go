@@ -29,6 +29,7 @@ type Store interface {
 	Watch(id string) (woken <-chan struct{}, stop func())
 	DeletedPushed(ctx context.Context) ([]string, error)
 	ForgetPushed(ctx context.Context, id string) error
+	RememberPushed(ctx context.Context, id string) error
 }
 
 // Engine is what a Depot needs of an engine.Driver.
@@ -111,6 +112,9 @@ func (d *Depot) round(ctx context.Context) time.Duration {
 	for _, id := range deleted {
 		present[id] = true
 		d.attend(id, func() error { return d.forget(ctx, id) })
+		if d.states[id].done {
+			delete(d.states, id) // if it is there again, that is for something new
+		}
 	}
 	for _, ref := range d.offers() {
 		present[ref] = true
@@ -156,9 +160,16 @@ func (d *Depot) next() time.Duration {
 
 // forget removes everything of a deleted stack.
 func (d *Depot) forget(ctx context.Context, id string) error {
-	err := d.cfg.Registry.Forget(ctx, id, func(string) bool { return false })
-	if err != nil {
+	everything := func() error { return d.cfg.Registry.Forget(ctx, id, func(string) bool { return false }) }
+	if err := everything(); err != nil {
 		return err
 	}
-	return d.cfg.Store.ForgetPushed(ctx, id)
+	if err := d.cfg.Store.ForgetPushed(ctx, id); err != nil {
+		return err
+	}
+	// Once more, since another node may have called ForgetDeleted between the two.
+	if err := everything(); err != nil {
+		return errors.Join(err, d.cfg.Store.RememberPushed(ctx, id))
+	}
+	return nil
 }

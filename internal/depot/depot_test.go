@@ -225,6 +225,46 @@ func (w *world) delete() {
 	require.NoError(w.t, err)
 }
 
+// pushes is the registry's store, in which something is pushed before it is told to forget.
+type pushes struct {
+	Store
+	push func()
+}
+
+func (p pushes) ForgetPushed(ctx context.Context, id string) error {
+	p.push()
+	return p.Store.ForgetPushed(ctx, id)
+}
+
+// A push that was under way when a stack was deleted may end at any time later.
+func TestForgetDeleted_RemovesWhatWasPutSince(t *testing.T) {
+	w := newWorld(t)
+	one, driver := w.node("one")
+	late := func() {
+		require.NoError(t, driver.Push(t.Context(), "base", one.StackImage(w.stack.ID, "web-g1"), one.Login()))
+		require.NoError(t, one.ForgetDeleted(t.Context(), w.stack.ID))
+	}
+	require.NoError(t, w.put(one, "files-g1", "text"))
+	require.NoError(t, one.ForgetDeleted(t.Context(), w.stack.ID))
+	w.delete()
+	times := 0
+	two, _ := w.node("two")
+	two.cfg.Store = pushes{w.store, func() {
+		if times++; times == 1 {
+			late()
+		}
+	}}
+	for range 3 {
+		two.round(t.Context())
+		require.Empty(t, w.tags())
+		left, err := w.store.DeletedPushed(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, left)
+		late()
+	}
+	require.Equal(t, 3, times)
+}
+
 func TestRun_LeavesNothingOfADeletedStack(t *testing.T) {
 	w := newWorld(t)
 	one, _ := w.node("one")

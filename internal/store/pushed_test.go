@@ -47,4 +47,16 @@ func (on suite) TestDataKey_IsSealedAndGoesWithTheStack(t *testing.T) {
 	if !get(t, s, kept.ID).Pushed {
 		t.Error("a stack that is there was forgotten")
 	}
+	fresh := create(t, s)
+	for _, id := range []string{gone.ID, fresh.ID} {
+		if err := s.RememberPushed(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ids, err := s.DeletedPushed(t.Context()); err != nil || !slices.Equal(ids, []string{gone.ID}) {
+		t.Errorf("DeletedPushed = %q, %v once it is remembered", ids, err)
+	}
+	if get(t, s, fresh.ID).Pushed {
+		t.Error("a stack that is not deleted counts as pushed")
+	}
 }

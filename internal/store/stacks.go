@@ -162,6 +162,13 @@ func (s *Store) ForgetPushed(ctx context.Context, id string) error {
 	})
 }
 
+// RememberPushed records that a registry may have something again of a stack, if that is deleted.
+func (s *Store) RememberPushed(ctx context.Context, id string) error {
+	return s.transact(ctx, func(tx *sql.Tx) error {
+		return s.exec(ctx, tx, "remember what was pushed of "+id, "UPDATE stacks SET pushed = true WHERE id = ? AND status = 'deleted'", id)
+	})
+}
+
 // Owned returns the stacks of an account, newest first.
 func (s *Store) Owned(ctx context.Context, accountID string) ([]*stack.Stack, error) {
 	return s.list(ctx, s.read, "owner = ? AND status <> 'deleted' ORDER BY seq DESC", accountID)

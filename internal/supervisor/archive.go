@@ -33,6 +33,8 @@ type Archive interface {
 	// now. It removes nothing once another node owns the stack, or that is put after the row is
 	// read.
 	Keep(ctx context.Context, st *stack.Stack, keeps func(now *stack.Stack, name string) bool) error
+	// ForgetDeleted has everything of a stack removed once more if it is deleted.
+	ForgetDeleted(ctx context.Context, id string) error
 }
 
 // filesName returns the name of a stack's files as its served generation has them.
@@ -78,6 +80,7 @@ func (r *runner) keepApartLater() {
 			if errors.Is(err, store.ErrNotOwner) {
 				r.disown()
 			}
+			r.forgetDeleted()
 			if ctx.Err() == nil {
 				r.log.Warn("what the stack needs on another node is not kept in the registry; trying again later", "error", err)
 			}
@@ -100,6 +103,19 @@ func (r *runner) keepApart(ctx context.Context, st *stack.Stack) error {
 // under way, it may be anything.
 func isApart(st *stack.Stack, name string) bool {
 	return apartName(st) == "" || slices.Contains(namesApart(st), name)
+}
+
+// forgetDeleted has the registry forget the stack once more if it is deleted: another node may have
+// done that before a push ended that was under way here.
+func (r *runner) forgetDeleted() {
+	if r.cfg.Archive == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.sup.ctx, rowWait)
+	defer cancel()
+	if err := r.cfg.Archive.ForgetDeleted(ctx, r.id); err != nil && r.sup.ctx.Err() == nil {
+		r.log.Warn("if the stack is deleted, the registry may keep images of it", "error", err)
+	}
 }
 
 // namesApart returns the names of all that is kept apart of a stack.

@@ -70,3 +70,42 @@ func TestKeepApart_EndsOnANodeThatIsCutOff(t *testing.T) {
 		require.Equal(t, 200, a.ask(st, "web"))
 	})
 }
+
+// The registry forgets a deleted stack once more when a push ends that was under way on a node
+// that stood still.
+func TestKeepApart_OfAStackThatIsDeletedMeanwhileIsForgotten(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(a, b *world, l *links) {
+		pushed, thaws := make(chan struct{}), make(chan struct{})
+		a.engine.After("Push", func(string) error {
+			close(pushed)
+			<-thaws
+			return nil
+		})
+		st := a.long(service("web"))
+		<-pushed
+		b.sup.cfg.Lost = func(node string) bool { return node == "a" }
+		require.NoError(t, b.sup.Delete(b.t.Context(), st.ID))
+		b.settle()
+		before := len(l.archive.forgotten)
+		close(thaws)
+		a.settle()
+		require.Contains(t, l.archive.forgotten[before:], st.ID)
+		require.Equal(t, "-", a.consistent(st, "in the end"))
+	})
+}
+
+func TestOrphans_OfADeletedStackMakeTheRegistryForgetItOnceMore(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(a, b *world, l *links) {
+		st := a.long(service("web"))
+		a.settle()
+		a.stopServer()
+		b.sup.cfg.Lost = func(node string) bool { return node == "a" }
+		require.NoError(t, b.sup.Delete(b.t.Context(), st.ID))
+		require.Empty(t, l.archive.forgotten)
+		a.startServer()
+		require.Equal(t, "-", a.consistent(st, "once its node is back"))
+		require.Equal(t, []string{st.ID}, l.archive.forgotten)
+	})
+}

@@ -28,6 +28,8 @@ type shelf struct {
 	kept map[string][]byte // by stack and name
 	away bool
 	rows *memstore
+
+	forgotten []string // stacks that were to be forgotten once more
 	// meet is called before what a node asks for; nil for nothing.
 	meet func(ctx context.Context, what string, st *stack.Stack)
 }
@@ -106,6 +108,13 @@ func (a *shelf) Get(_ context.Context, st *stack.Stack, name string, read func(i
 
 func (a *shelf) Begin(ctx context.Context, st *stack.Stack) (*stack.Stack, error) {
 	return a.owned(ctx, st)
+}
+
+func (a *shelf) ForgetDeleted(_ context.Context, id string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.forgotten = append(a.forgotten, id)
+	return nil
 }
 
 func (a *shelf) Keep(ctx context.Context, st *stack.Stack, keeps func(now *stack.Stack, name string) bool) error {

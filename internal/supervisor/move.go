@@ -112,6 +112,7 @@ func (r *runner) move(ctx context.Context, target string) error {
 		r.log.Warn("stack not moved", "target", target, "error", err)
 	}
 	m.giveUp(ctx)
+	r.forgetDeleted()
 	return err
 }
 

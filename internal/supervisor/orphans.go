@@ -169,6 +169,11 @@ func (s *Supervisor) removePart(ctx context.Context, id string, o *orphan, there
 		return err
 	}
 	if deleted {
+		if s.cfg.Archive != nil { // a push may have ended since the stack was deleted
+			if err := s.cfg.Archive.ForgetDeleted(ctx, id); err != nil {
+				return err
+			}
+		}
 		return s.removeOrphan(ctx, id, there)
 	}
 	owner, err := s.ownerOf(ctx, id)
