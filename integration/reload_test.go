@@ -285,10 +285,28 @@ func (h *Host) listeners(t *testing.T) (handles []string) {
 	return handles
 }
 
+// variedManifest is programManifest with variables.
+const variedManifest = `{services: [{name: web, runtime: node, start: node server.js, env: {GIVEN: value, MADE: {generate: true}}}]}`
+
+// variables lists the variables of a stack, with where they are from.
+func (h *Host) variables(t *testing.T, st *Stack) (all []string) {
+	t.Helper()
+	r := h.getAs(t, st.ManageToken, "/v0/stacks/"+st.ID+"/env")
+	require.Equal(t, http.StatusOK, r.status, r.body)
+	var list struct{ Variables []struct{ Name, From string } }
+	require.NoError(t, json.Unmarshal([]byte(r.body), &list))
+	for _, v := range list.Variables {
+		all = append(all, v.Name+" "+v.From)
+	}
+	return all
+}
+
 func TestReload_WaitsForJobsAndTakesNewOnesAlong(t *testing.T) {
 	t.Parallel()
 	h := start(t, with("BERTH_DRAIN", "2s"))
 	st := h.live(t, program(t), manifest(programManifest))
+	changed := h.live(t, program(t), manifest(variedManifest))
+	made := h.environ(t, changed, "web")["MADE"]
 	begun := h.begin(t, st, program(t).plus(Tree{"n": "2"}), manifest(gated))
 	require.Equal(t, 2, *begun.Deploying)
 	eventually(t, "the new generation runs", func() error {
@@ -301,7 +319,9 @@ func TestReload_WaitsForJobsAndTakesNewOnesAlong(t *testing.T) {
 	h.notes(t, 1, "the new process is ready")
 	h.hangUp(t)
 	h.notes(t, 1, "another reload is under way")
-	waiting := h.create(t, program(t), manifest(programManifest))
+	waiting := h.create(t, program(t), manifest(variedManifest))
+	change := h.attempt(t, http.MethodPatch, "/v0/stacks/"+changed.ID+"/env", `{"all": {"SET": "too"}}`, "Authorization", "Bearer "+changed.ManageToken)
+	require.Equal(t, http.StatusOK, change.status, change.body)
 	held := make(chan Reply, 1)
 	go func() {
 		defer close(held)
@@ -321,7 +341,15 @@ func TestReload_WaitsForJobsAndTakesNewOnesAlong(t *testing.T) {
 	require.Equal(t, "building", answer.stack(t).Status)
 	require.NotContains(t, h.log.String(), "requests cut for the reload")
 	require.Equal(t, "live", h.deployed(t, waiting).Status)
-	for _, st := range []*Stack{st, waiting, h.deployed(t, answer.stack(t))} {
+	env := h.environ(t, waiting, "web")
+	require.Equal(t, "value", env["GIVEN"])
+	require.NotEmpty(t, env["MADE"])
+	require.Equal(t, []string{"GIVEN manifest", "MADE generated"}, h.variables(t, waiting))
+	require.Equal(t, 2, h.deployed(t, changed).Generation)
+	env = h.environ(t, changed, "web")
+	require.Equal(t, []string{"value", made, "too"}, []string{env["GIVEN"], env["MADE"], env["SET"]})
+	require.Equal(t, []string{"SET set", "GIVEN manifest", "MADE generated"}, h.variables(t, changed))
+	for _, st := range []*Stack{st, waiting, changed, h.deployed(t, answer.stack(t))} {
 		require.Zero(t, count(h.events(t, st), "stack.restored"))
 		require.Zero(t, count(h.events(t, st), "stack.failed"))
 	}

@@ -18,18 +18,31 @@ type HandOver struct {
 type WaitingDeploy struct {
 	Stack  string
 	Next   stack.Generation
-	Synced bool // all of its source is on disk
+	Envs   []map[string]stack.Env // of Next's services in their order, whose JSON omits them
+	Synced bool                   // all of its source is on disk
 }
 
-// deployOf returns the deploy that waits for a stack, if the row says so too, and false if
-// there is none. One that a claim of an expired stack precedes is not there.
+// setEnvs gives the services what their JSON has omitted, and returns false if that was left by
+// a version that omitted it, too.
+func (d *WaitingDeploy) setEnvs() bool {
+	if len(d.Envs) != len(d.Next.Services) {
+		return false
+	}
+	for i, env := range d.Envs {
+		d.Next.Services[i].Spec.Env = env
+	}
+	return true
+}
+
+// deployOf returns the deploy that waits for a stack, if the row says so too and all of it is
+// there, and false otherwise. One that a claim of an expired stack precedes is not there.
 func (h *HandOver) deployOf(st *stack.Stack) (WaitingDeploy, bool) {
 	if h == nil || st.Deploying == 0 || st.Restoring() {
 		return WaitingDeploy{}, false
 	}
 	for _, d := range h.Deploys {
 		if d.Stack == st.ID && d.Next.Attempt == st.Attempt {
-			return d, true
+			return d, d.setEnvs()
 		}
 	}
 	return WaitingDeploy{}, false
@@ -99,9 +112,14 @@ func (s *Supervisor) Leave() HandOver {
 // waitingDeploys returns the deploys that have not begun.
 func (l *loop) waitingDeploys() (waiting []WaitingDeploy) {
 	for _, j := range l.pending {
-		if j.attempt != 0 {
-			waiting = append(waiting, WaitingDeploy{l.runner.id, j.next, j.synced})
+		if j.attempt == 0 {
+			continue
 		}
+		d := WaitingDeploy{Stack: l.runner.id, Next: j.next, Synced: j.synced}
+		for _, service := range j.next.Services {
+			d.Envs = append(d.Envs, service.Spec.Env)
+		}
+		waiting = append(waiting, d)
 	}
 	return waiting
 }
