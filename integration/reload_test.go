@@ -1,6 +1,8 @@
 package integration
 
 import (
+	"bytes"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -352,6 +354,62 @@ func TestReload_WaitsForJobsAndTakesNewOnesAlong(t *testing.T) {
 	for _, st := range []*Stack{st, waiting, changed, h.deployed(t, answer.stack(t))} {
 		require.Zero(t, count(h.events(t, st), "stack.restored"))
 		require.Zero(t, count(h.events(t, st), "stack.failed"))
+	}
+}
+
+// uploadsSlowly sends the second half of a create bit by bit, until stop.
+func (h *Host) uploadsSlowly(t *testing.T) (stop func()) {
+	t.Helper()
+	random := make([]byte, 20<<20)
+	rand.Read(random)
+	body, contentType := form(t, archive(t, Tree{"index.html": string(random)}), nil)
+	conn, err := net.Dial("tcp", h.addr())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() }) // again where stop was called
+	_, err = fmt.Fprintf(conn, "POST /v0/stacks HTTP/1.1\r\nHost: localhost\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n", contentType, len(body))
+	require.NoError(t, err)
+	before := len(h.files(t))
+	half := len(body) / 2 // more than is read before anything is unpacked
+	_, err = conn.Write(body[:half])
+	require.NoError(t, err)
+	go func() {
+		for part := range slices.Chunk(body[half:], 32<<10) { // fast enough for the server
+			if _, err := conn.Write(part); err != nil {
+				return
+			}
+			time.Sleep(time.Second)
+		}
+	}()
+	eventually(t, "the upload is under way", func() error {
+		if now := len(h.files(t)); now <= before {
+			return fmt.Errorf("there are %d files", now)
+		}
+		return nil
+	})
+	return func() { require.NoError(t, conn.Close()) }
+}
+
+// A reload waits for a slow upload, and nothing beside it waits for the reload.
+func TestReload_HoldsNobodyUpForASlowUpload(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_DRAIN", "2s"))
+	st := h.live(t, page("x"), nil)
+	stop := h.uploadsSlowly(t)
+	h.hangUp(t)
+	h.notes(t, 1, "the new process is ready")
+	for n := range 3 {
+		h.source(t, st, st.ManageToken)
+		body, contentType := form(t, archive(t, page("x")), nil)
+		r := h.do(t, h.request(t, http.MethodPost, "/v0/validate", bytes.NewReader(body), "Content-Type", contentType))
+		require.Equal(t, http.StatusOK, r.status, r.body)
+		h.create(t, page(fmt.Sprint(n)), nil)
+	}
+	require.Empty(t, h.reloads(t), "the upload is under way")
+	stop()
+	h.awaitReload(t, 0)
+	require.NotContains(t, h.log.String(), "jobs are stopped for the reload")
+	for _, created := range h.undeleted() {
+		require.Equal(t, "live", h.deployed(t, created).Status)
 	}
 }
 

@@ -134,6 +134,18 @@ func (g *gate) awaitRest(ctx context.Context) bool {
 	return g.await(ctx, func() bool { return len(g.busy) == 0 })
 }
 
+// awaitUnderWay waits until the long work that is under way now has ended, whatever begins
+// meanwhile, and reports whether that was before ctx ended.
+func (g *gate) awaitUnderWay(ctx context.Context) bool {
+	g.mu.Lock()
+	now := maps.Clone(g.busy)
+	g.mu.Unlock()
+	return g.await(ctx, func() bool {
+		maps.DeleteFunc(now, func(r *http.Request, _ string) bool { _, is := g.busy[r]; return !is })
+		return len(now) == 0
+	})
+}
+
 // awaitEmpty waits until no request is under way, and reports whether that was before ctx
 // ended.
 func (g *gate) awaitEmpty(ctx context.Context) bool {

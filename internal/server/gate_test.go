@@ -109,6 +109,32 @@ func TestGate_AwaitsUploadsAndAllRequests(t *testing.T) {
 	}
 }
 
+// A slow upload is waited for, and what comes beside it is neither held nor waited for.
+func TestGate_AwaitsWhatIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(says("here"))
+		require.True(t, g.awaitUnderWay(t.Context()))
+		slow, end := io.Pipe()
+		before := ask(g, post(slow))
+		over := make(chan bool, 1)
+		go func() { over <- g.awaitUnderWay(t.Context()) }()
+		synctest.Wait()
+		require.Equal(t, "here", <-ask(g, post(strings.NewReader("{}"))))
+		later, endLater := io.Pipe()
+		after := ask(g, post(later))
+		require.Empty(t, over)
+		soon, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.False(t, g.awaitUnderWay(soon))
+		end.Close()
+		require.True(t, <-over)
+		require.Equal(t, "here", <-before)
+		require.Empty(t, after)
+		endLater.Close()
+		require.Equal(t, "here", <-after)
+	})
+}
+
 func TestIsLong(t *testing.T) {
 	for path, want := range map[string]bool{
 		"/v0/stacks": false, "/v0/stacks/stk_1/services/db/data": true, "/v0/stacks/stk_1/source": true,

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/peer"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/redis"
@@ -279,9 +280,17 @@ func (s *Server) prepareReload(ctx context.Context) (next *reload.Successor, err
 	return next, nil
 }
 
+// How long requests that may take long wait for those that do: for a moment now and then while
+// this server serves on, and once more when all have had their time.
+const (
+	holdForRest  = 300 * time.Millisecond
+	betweenHolds = 3 * time.Second
+	lastHold     = 5 * time.Second
+)
+
 // awaitWork returns once neither a job nor an upload is under way, or these have had their
-// time. New ones wait from then on. It fails if the new process ends meanwhile, and new ones wait
-// no longer.
+// time. New ones wait from then on, and deploys meanwhile, too. It fails if the new process ends
+// meanwhile, and nothing waits any longer.
 func (s *Server) awaitWork(ctx context.Context, next *reload.Successor) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -295,22 +304,40 @@ func (s *Server) awaitWork(ctx context.Context, next *reload.Successor) error {
 	limited, stop := context.WithTimeout(ctx, s.cfg.ReloadWait)
 	defer stop()
 	s.log.Info("the new process is ready; jobs and uploads get time to end", "limit", s.cfg.ReloadWait)
-	for s.supervisor.Quiesce(limited) {
-		s.gate.hold(heldLong)
-		if !s.gate.awaitRest(limited) || s.supervisor.IsQuiet() {
-			break
-		}
-		s.gate.hold(heldNone)
+	for s.supervisor.Quiesce(limited) && s.gate.awaitUnderWay(limited) && !s.rests(limited) {
+		pause.For(limited, betweenHolds)
+	}
+	if limited.Err() != nil && ctx.Err() == nil {
+		s.log.Warn("jobs are stopped for the reload, as at a restart", "waited", s.cfg.ReloadWait)
+		s.lastRest(ctx)
 	}
 	if ctx.Err() != nil {
 		s.gate.hold(heldNone)
 		s.supervisor.Resume()
 		return context.Cause(ctx)
 	}
-	if limited.Err() != nil {
-		s.log.Warn("jobs are stopped for the reload, as at a restart", "waited", s.cfg.ReloadWait)
-	}
 	return nil
+}
+
+// rests reports whether no long work is under way, once new requests for some have waited for it
+// for a moment. If none is, they go on waiting.
+func (s *Server) rests(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, holdForRest)
+	defer cancel()
+	s.gate.hold(heldLong)
+	if s.gate.awaitRest(ctx) && s.supervisor.IsQuiet() {
+		return true
+	}
+	s.gate.hold(heldNone)
+	return false
+}
+
+// lastRest gives requests that have come late a moment to end, in which no more come.
+func (s *Server) lastRest(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lastHold)
+	defer cancel()
+	s.gate.hold(heldLong)
+	s.gate.awaitRest(ctx)
 }
 
 // How long requests are waited for that other requests wait for meanwhile, and how long the
