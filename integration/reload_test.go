@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -411,6 +412,61 @@ func TestReload_HoldsNobodyUpForASlowUpload(t *testing.T) {
 	for _, created := range h.undeleted() {
 		require.Equal(t, "live", h.deployed(t, created).Status)
 	}
+}
+
+// What the old process is asked for while another one takes its place is neither lost nor done
+// twice: a reload is refused, and the new process ends, too, if the old one is to end.
+func TestReload_HearsSignalsDuringTheHandOver(t *testing.T) {
+	t.Parallel()
+	path, opt := copied(t)
+	h := start(t, opt, with("BERTH_DRAIN", "2s"))
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	real, pids := path+".real", path+".pid"
+	replaceProgram(t, real, content)
+	replaceProgram(t, path, []byte("#!/bin/sh\n[ \"$1\" = config ] || { echo $$ >"+pids+"; export BERTH_FAILPOINTS=start-begun!; }\nexec "+real+" \"$@\"\n"))
+	halfWay := func() *os.Process {
+		h.hangUp(t)
+		var pid int
+		eventually(t, "a new process has got the place and is stopped there", func() error {
+			text, err := os.ReadFile(pids)
+			if err == nil {
+				pid, err = strconv.Atoi(strings.TrimSpace(string(text)))
+			}
+			if err == nil && !isStopped(pid) {
+				err = fmt.Errorf("process %d is not stopped", pid)
+			}
+			return err
+		})
+		require.NoError(t, os.Remove(pids))
+		next, err := os.FindProcess(pid)
+		require.NoError(t, err)
+		return next
+	}
+
+	next := halfWay()
+	h.hangUp(t)
+	h.notes(t, 1, "another reload is under way")
+	require.NoError(t, next.Kill())
+	h.notes(t, 1, "this process serves on")
+	h.awaitAnswer(t, h.running())
+	require.Equal(t, 1, strings.Count(h.log.String(), `"msg":"reloading"`))
+
+	next = halfWay()
+	old := h.signal(t, syscall.SIGTERM)
+	require.NoError(t, next.Signal(syscall.SIGCONT))
+	require.NoError(t, old.wait(t))
+	require.True(t, hasExited(next.Pid), "the new process serves on")
+	require.Len(t, h.reloads(t), 1)
+	require.Equal(t, 2, strings.Count(h.log.String(), `"msg":"shutting down`)+strings.Count(h.log.String(), "passing the request to shut down on"))
+	replaceProgram(t, path, content)
+}
+
+// isStopped reports whether a process is stopped by a signal.
+func isStopped(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return err == nil && strings.HasPrefix(rest, "T")
 }
 
 // A build and an upload that have had their time end as in a restart, and nothing else notices.

@@ -204,6 +204,11 @@ func (s *Successor) end() error {
 // Give gives the process the state that this one leaves.
 func (s *Successor) Give(state any) error { return s.channel.out.Encode(state) }
 
+// Terminate asks the process to end, as SIGTERM does.
+func (s *Successor) Terminate() {
+	_ = s.command.Process.Signal(syscall.SIGTERM) // or it has ended
+}
+
 // Kill ends the process, and returns once it has ended.
 func (s *Successor) Kill() {
 	_ = s.command.Process.Kill() // or it has ended

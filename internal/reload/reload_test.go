@@ -109,6 +109,17 @@ func TestSuccessor_ThatDoesNotAnswer(t *testing.T) {
 	<-next.Ended()
 }
 
+func TestSuccessor_ThatIsAskedToEnd(t *testing.T) {
+	t.Setenv(playing, "silent")
+	next, err := self(t).Start(nil, nil)
+	require.NoError(t, err)
+	next.Terminate()
+	var reported step
+	require.ErrorContains(t, next.Await(t.Context(), &reported), "signal: terminated")
+	next.Terminate()
+	next.Kill()
+}
+
 func TestFromEnvironment_WithoutAPredecessor(t *testing.T) {
 	before, err := FromEnvironment()
 	require.NoError(t, err)

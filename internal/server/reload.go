@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -212,6 +213,29 @@ func newReloads(program Program, asked chan os.Signal) reloads {
 	return reloads{program: program, asked: asked, ready: make(chan *reload.Successor)}
 }
 
+// underWay refuses a reload.
+const underWay = "not reloaded: another reload is under way"
+
+// refuse refuses reloads until stop is called, which may be called again.
+func (r *reloads) refuse(log *slog.Logger) (stop func()) {
+	stopped, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		for {
+			select {
+			case <-r.asked:
+				log.Warn(underWay)
+			case <-stopped:
+				return
+			}
+		}
+	}()
+	return sync.OnceFunc(func() {
+		close(stopped)
+		<-over
+	})
+}
+
 // beginReload starts another process of the program, unless that must not be now. It is ready
 // once no job is under way.
 func (s *Server) beginReload(ctx context.Context) {
@@ -220,7 +244,7 @@ func (s *Server) beginReload(ctx context.Context) {
 		s.log.Warn("not reloaded: this is the first process of a container, with which the container ends; replace the container instead")
 		return
 	case s.reloads.end != nil:
-		s.log.Warn("not reloaded: another reload is under way")
+		s.log.Warn(underWay)
 		return
 	}
 	s.log.Info("reloading", "program", s.reloads.program.Path.Path())
@@ -351,6 +375,8 @@ const (
 // this process does. It returns once this process is not needed any more.
 func (s *Server) handOver(ctx context.Context, next *reload.Successor) error {
 	defer closeFiles(s.reloads.files)
+	accept := s.reloads.refuse(s.log)
+	defer accept()
 	s.endBeside()
 	retries := s.webhooks.Close() // an attempt may take its time, and nobody waits for it
 	began := time.Now()
@@ -363,12 +389,28 @@ func (s *Server) handOver(ctx context.Context, next *reload.Successor) error {
 	if err := s.give(ctx, next, left, &took); err != nil {
 		next.Kill()
 		s.log.Error("not reloaded, and this process serves on", "error", err)
-		return s.takeBack(ctx, left)
+		return s.takeBack(ctx, left, accept)
 	}
 	s.manager.replacedBy(next.PID(), s.status())
 	s.log.Info("reloaded", "pid", next.PID(), "took", time.Since(began))
+	stay := context.AfterFunc(ctx, func() { // whoever asks this process to end means the server
+		s.log.Info("passing the request to shut down on", "pid", next.PID())
+		next.Terminate()
+	})
 	s.finish(took.Relay)
+	if !stay() {
+		s.awaitEndOf(next)
+	}
 	return nil
+}
+
+// awaitEndOf returns once the process that has taken this one's place has ended, as it was asked
+// to, or has had the time for it: this one may still be the one that others watch.
+func (s *Server) awaitEndOf(next *reload.Successor) {
+	select {
+	case <-next.Ended():
+	case <-time.After(s.cfg.Drain + closing):
+	}
 }
 
 // give gives another process what this one leaves, and returns once that serves.
@@ -382,7 +424,8 @@ func (s *Server) give(ctx context.Context, next *reload.Successor, left state, t
 }
 
 // takeBack has a new server of this process take the place that this one has left, and runs it.
-func (s *Server) takeBack(ctx context.Context, left state) error {
+// Reloads are refused until accept.
+func (s *Server) takeBack(ctx context.Context, left state, accept func()) error {
 	served := make(chan relayAddress, 1)
 	finished := make(chan struct{})
 	from := &place{
@@ -393,9 +436,13 @@ func (s *Server) takeBack(ctx context.Context, left state) error {
 		ended: func() { <-finished },
 	}
 	again, err := newServer(ctx, s.cfg, s.log, from)
+	if err != nil && ctx.Err() != nil {
+		return s.closeListeners() // it was asked to end meanwhile, and all else has
+	}
 	if err != nil {
 		return errors.Join(err, s.closeListeners())
 	}
+	accept()
 	again.reloads = newReloads(s.reloads.program, s.reloads.asked)
 	go func() {
 		defer close(finished)

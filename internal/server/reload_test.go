@@ -3,7 +3,11 @@ package server
 import (
 	"errors"
 	"log/slog"
+	"os"
+	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 )
@@ -19,4 +23,22 @@ func TestTakePlace_LeavesItToTheOtherServerWithoutAnEngine(t *testing.T) {
 		s.place = &place{back: c.back, leave: func() (state, error) { return state{}, errLeft }}
 		require.EqualError(t, s.takePlace(t.Context()), c.want)
 	}
+}
+
+func TestReloads_AreRefusedInTheLogWhileOneIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text strings.Builder
+		r := newReloads(Program{}, make(chan os.Signal, 1))
+		accept := r.refuse(slog.New(slog.NewTextHandler(&text, nil)))
+		for range 2 {
+			r.asked <- syscall.SIGHUP
+			synctest.Wait()
+		}
+		accept()
+		accept()
+		require.Equal(t, 2, strings.Count(text.String(), underWay))
+		r.asked <- syscall.SIGHUP
+		synctest.Wait()
+		require.Len(t, r.asked, 1, "the next one is accepted")
+	})
 }
