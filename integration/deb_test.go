@@ -200,7 +200,13 @@ func TestPackages_RunUnderSystemd(t *testing.T) {
 	require.Regexp(t, `^as_live_\w+$`, m.sh(t, "cd / && berthd account create ana@example.com 2>/dev/null"), "a command does not use the service's data")
 	instance, pid := m.sh(t, "cat /var/lib/berth/instance"), m.sh(t, "systemctl show -P MainPID berthd")
 
-	m.sh(t, "dpkg -i /dist/*_1.3.0_amd64.deb </dev/null")
+	m.sh(t, `dpkg-deb -R /dist/berthd_1.3.0_amd64.deb /tmp/broken && printf '#!/bin/sh\nexit 3\n' >/tmp/broken/usr/bin/berthd &&
+		sed -i 's/^Version: .*/Version: 1.2.9/' /tmp/broken/DEBIAN/control && dpkg-deb -Znone -b /tmp/broken /tmp/broken.deb`)
+	require.Contains(t, m.sh(t, "dpkg -i /tmp/broken.deb </dev/null"), "the new version does not start, and the old one serves on; see journalctl -u berthd")
+	m.requireServing(t)
+	require.Equal(t, pid, m.sh(t, "systemctl show -P MainPID berthd"))
+
+	require.NotContains(t, m.sh(t, "dpkg -i /dist/*_1.3.0_amd64.deb </dev/null"), "does not start")
 	eventually(t, "the new version runs", func() error {
 		if now := m.sh(t, "systemctl show -P MainPID berthd"); now == pid || now == "0" {
 			return fmt.Errorf("the main process is %s", now)
