@@ -21,6 +21,12 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
+// drained has nothing of the routes left behind when the test has ended, such as connections to
+// services, which are kept for a while.
+func drained(t testing.TB, routes *proxy.Routes) {
+	t.Cleanup(func() { _ = routes.Drain(t.Context()) }) // an error says that something had to be cut off
+}
+
 // lanesOf serves a program in the first lane, and counts the connections by lane.
 func lanesOf(t *testing.T, program http.Handler, certificates ...tls.Certificate) (addr string, counted func(lane string) int64) {
 	t.Helper()

@@ -40,13 +40,23 @@ func newConn(nc net.Conn) *conn {
 	}
 	c.Conn, c.br, c.bw = nc, bufio.NewReaderSize(c, connBuffer), bufio.NewWriterSize(nc, connBuffer)
 	below := carrier(nc) // TLS itself says farewell, which could wait for a peer that does not read
-	c.abort = func() { below.Close() }
 	if line, ok := nc.(Line); ok {
 		c.line = line
 	} else {
 		c.line = NewSocket(nc)
 	}
+	c.abort = func() { breakOff(below, c.line) }
 	return c
+}
+
+// breakOff closes a connection in the middle of an exchange. If the upstream has not taken all that
+// was sent, that is dropped: the end would wait behind it, for as long as the upstream reads nothing.
+func breakOff(nc net.Conn, line Line) {
+	tcp, ok := nc.(interface{ SetLinger(seconds int) error })
+	if _, waiting := line.Traffic(); ok && waiting {
+		_ = tcp.SetLinger(0) // an error says that it is closed
+	}
+	nc.Close()
 }
 
 // readable reports whether a read would return at once.
