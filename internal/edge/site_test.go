@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -97,6 +99,63 @@ func TestLane_AnswersFromSites(t *testing.T) {
 		})
 	}
 }
+
+// Who has a file of a site is told so although it cannot be read any more, in both lanes.
+func TestLane_SaysNotModifiedWithoutTheFile(t *testing.T) {
+	if lanetest.Fast() {
+		t.Skip("it was run with both lanes already")
+	}
+	own := certificate(t)
+	targets := []string{"/small.txt", "/packed.js", "/large.js"}
+	for _, lane := range []string{fast, standard} {
+		for _, secure := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, TLS %v", lane, secure), func(t *testing.T) {
+				dir := t.TempDir()
+				for i, size := range []int{10, 9000, 300 << 10} {
+					require.NoError(t, os.WriteFile(filepath.Join(dir, targets[i]), bytes.Repeat([]byte("0123456789"), size/10), 0o644))
+				}
+				s, err := site.Open(dir, site.Options{})
+				require.NoError(t, err)
+				cfg := testConfig(who("api"))
+				drained(t, cfg.Routes) // which closes the site
+				cfg.FastLane = lane == fast
+				if secure {
+					cfg.TLS = &tls.Config{Certificates: []tls.Certificate{own}}
+				}
+				var changed atomic.Int64
+				cfg.Connected = func(lane string) {
+					if lane == handedOver {
+						changed.Add(1)
+					}
+				}
+				cfg.Routes.Set(testHex, proxy.Entry{Status: stack.Live, Hosts: hosts(proxy.NewHandler(s))})
+				addr, _ := start(t, cfg)
+				c := dialLane(t, addr, secure)
+				br := bufio.NewReader(c)
+				tags := map[string]string{} // by the requests of files
+				for _, target := range targets {
+					for _, accepted := range []string{"identity", "gzip"} {
+						request := "GET " + target + " HTTP/1.1\r\nAccept-Encoding: " + accepted
+						answer := answerTo(t, c, br, request)
+						require.True(t, strings.HasPrefix(answer, "200 "), answer)
+						tags[request] = etag.FindString(answer)
+					}
+				}
+				for _, target := range targets {
+					require.NoError(t, os.Remove(filepath.Join(dir, target)))
+				}
+				for request, tag := range tags {
+					require.True(t, strings.HasPrefix(answerTo(t, c, br, request+"\r\nIf-None-Match: "+tag), "304 "), "%s, tag %s", request, tag)
+				}
+				require.Zero(t, changed.Load(), "it is handed over")
+				require.True(t, strings.HasPrefix(answerTo(t, c, br, "GET /large.js HTTP/1.1"), "500 "))
+			})
+		}
+	}
+}
+
+// etag is an entity tag.
+var etag = regexp.MustCompile(`"[\w-]{10,}"`)
 
 // answerTo sends a request to the service and returns what comes, but for what differs each time.
 func answerTo(t *testing.T, c io.Writer, br *bufio.Reader, request string) string {

@@ -2,6 +2,7 @@ package site
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -101,6 +102,60 @@ func TestSite_AnswersNotModified(t *testing.T) {
 		}
 		wantStatus(t, do(s, get(target, "If-Match", `"x"`)), http.StatusPreconditionFailed)
 		wantStatus(t, do(s, get(target, "If-Unmodified-Since", at.Add(-time.Hour).Format(http.TimeFormat))), http.StatusPreconditionFailed)
+	}
+}
+
+// A client that has a file is told so without a look at it, which may not even be there any more:
+// by ServeHTTP, and by Ready.
+func TestSite_AnswersNotModifiedWithoutTheFile(t *testing.T) {
+	dir := folder(t, map[string]string{
+		"small.txt": "one", "packed.css": string(script(3000)), "big.png": string(script(maxResident + 1)), "large.js": string(script(maxResident + 1)), "huge.bin": "",
+	})
+	must(t, os.Truncate(filepath.Join(dir, "huge.bin"), maxHashed+1)) // its tag does not come from its content
+	s := openDir(t, dir, Options{})
+	targets := []string{"/small.txt", "/packed.css", "/big.png", "/large.js", "/huge.bin"}
+	tags := map[[2]string]string{} // by path and Accept-Encoding
+	for _, target := range targets {
+		for _, accepted := range []string{"identity", "gzip"} {
+			res := do(s, request(http.MethodHead, target, "Accept-Encoding", accepted))
+			wantStatus(t, res, http.StatusOK)
+			tags[[2]string{target, accepted}] = res.Header.Get("Etag")
+		}
+	}
+	if tag := tags[[2]string{"/large.js", "gzip"}]; tag == tags[[2]string{"/large.js", "identity"}] {
+		t.Fatalf("the gzip form has the tag %s of the file", tag)
+	}
+	s.memory.close() // nothing is in memory, nor will be
+	for _, replace := range []func(path string) error{
+		os.Remove,
+		func(path string) error { return os.Mkdir(path, 0o755) },
+		func(path string) error {
+			return errors.Join(os.Remove(path), os.WriteFile(path, []byte("other"), 0o644))
+		},
+	} {
+		for _, target := range targets {
+			must(t, replace(filepath.Join(dir, target)))
+		}
+		for of, tag := range tags {
+			wantNotModified(t, s, of[0], of[1], tag)
+			wantStatus(t, do(s, get(of[0], "Accept-Encoding", of[1])), http.StatusInternalServerError) // it is not as it was
+		}
+	}
+}
+
+// wantNotModified fails the test unless whoever has a file with a tag is told so, and that is ready.
+func wantNotModified(t *testing.T, s *Site, target, accepted, tag string) {
+	t.Helper()
+	for _, method := range []string{http.MethodGet, http.MethodHead} {
+		for _, condition := range [][2]string{{"If-None-Match", tag}, {"If-None-Match", "*"}, {"If-Modified-Since", "Fri, 31 Dec 9999 23:59:59 GMT"}} {
+			r := request(method, target, "Accept-Encoding", accepted, condition[0], condition[1])
+			res := do(s, r)
+			wantStatus(t, res, http.StatusNotModified)
+			wantHeader(t, res, "Etag", tag)
+			if a, ok := s.Ready(plain(r), target); !ok || a.Status != http.StatusNotModified || a.File != nil || a.Body != nil {
+				t.Errorf("%s %s, %v in %s: ready with %d, %t", method, target, condition, accepted, a.Status, ok)
+			}
+		}
 	}
 }
 
