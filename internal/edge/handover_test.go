@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/tls"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,6 +49,49 @@ func TestLane_HandsOverEveryByte(t *testing.T) {
 			}
 			for cut := range len(all[worker]) {
 				secure.check(t, all[worker], cut+1)
+			}
+		})
+	}
+}
+
+// A request that is handed over may come behind one that is not, wherever what came of it by then
+// was cut: while the first one is served, or once it has been answered.
+func TestLane_HandsOverEveryByteOfASecondRequest(t *testing.T) {
+	if lanetest.Fast() {
+		t.Skip("it has lane one already")
+	}
+	firsts := []string{
+		soakHead("GET /a") + "\r\n",
+		soakHead("POST /a") + "Content-Length: 3\r\n\r\nabc", // behind which an end of line is nothing
+	}
+	var all []string
+	for i, seed := range seeds() {
+		if text := firsts[i%2] + seed; len(handedOf(seed)) == len(seed) && handedOf(text) != "" {
+			all = append(all, text)
+		}
+	}
+	require.Greater(t, len(all), 300)
+	const workers, share = 8, 20 // of how many one is cut everywhere
+	for worker := range workers {
+		t.Run(strconv.Itoa(worker), func(t *testing.T) {
+			t.Parallel()
+			plain, secure := newHandOvers(t, false), newHandOvers(t, true)
+			for i := worker; i < len(all); i += workers {
+				text, first := all[i], len(firsts[0])
+				if !strings.HasPrefix(text, firsts[0]) {
+					first = len(firsts[1])
+				}
+				at := cuts(text[first:])
+				if i/workers%share != 0 {
+					at = at[i%len(at):][:1]
+				}
+				for _, cut := range at {
+					plain.checkSecond(t, text, first+cut, false)
+					plain.checkSecond(t, text, first+cut, true)
+					if cut == at[0] || i == worker {
+						secure.checkSecond(t, text, first+cut, cut%2 == 0)
+					}
+				}
 			}
 		})
 	}
@@ -105,6 +150,7 @@ func newHandOvers(t *testing.T, secure bool) *handOvers {
 	cfg := testConfig(who("api"))
 	cfg.FastLane = true
 	cfg.Routes.Set(testHex, proxy.Entry{Status: stack.Live, Hosts: hosts(proxy.NewUpstream(backend.Listener.Addr().String(), proxy.Options{Log: quiet}))})
+	drained(t, cfg.Routes)
 	h := &handOvers{}
 	if secure {
 		cfg.TLS = &tls.Config{Certificates: []tls.Certificate{certificate(t)}}
@@ -124,6 +170,13 @@ func newHandOvers(t *testing.T, secure bool) *handOvers {
 // is handed over.
 func (h *handOvers) check(t *testing.T, text string, cut int) {
 	t.Helper()
+	h.checkSecond(t, text, cut, false)
+}
+
+// checkSecond is check for a text that begins with a request for lane one, if answered is set: the
+// second part is sent once that has been answered.
+func (h *handOvers) checkSecond(t *testing.T, text string, cut int, answered bool) {
+	t.Helper()
 	far, err := net.Dial("tcp", h.listener.Addr().String())
 	require.NoError(t, err)
 	defer far.Close()
@@ -141,6 +194,12 @@ func (h *handOvers) check(t *testing.T, text string, cut int) {
 	}
 	_, err = io.WriteString(far, text[:cut])
 	require.NoError(t, err)
+	if answered {
+		res, err := http.ReadResponse(bufio.NewReader(far), nil)
+		require.NoError(t, err)
+		_, err = io.Copy(io.Discard, res.Body)
+		require.NoError(t, err, "of %q, cut at %d", text, cut)
+	}
 	if cut < len(text) {
 		awaitRead(t, near)
 		_, err = io.WriteString(far, text[cut:])
@@ -148,6 +207,9 @@ func (h *handOvers) check(t *testing.T, text string, cut int) {
 	}
 	c, err := h.over.Accept()
 	require.NoError(t, err)
+	if w := unwrap(c).watch; w != nil { // as net/http has it done at the end of a connection
+		defer w.follow(http.StateClosed)
+	}
 	want := handedOf(text)
 	got := make([]byte, len(want))
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
