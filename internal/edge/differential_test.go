@@ -12,6 +12,8 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/textproto"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -25,7 +27,9 @@ import (
 
 	"github.com/berth-host/berth/internal/edge/lanetest"
 	"github.com/berth-host/berth/internal/proxy"
+	"github.com/berth-host/berth/internal/site"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/wire"
 )
 
 // seenRequest is a request as a service saw it.
@@ -67,10 +71,21 @@ func newTwoLanes(t testing.TB) *twoLanes {
 	backend.Config.ErrorLog = nil
 	backend.Start()
 	t.Cleanup(backend.Close)
+	dir := siteFolder(t)
 	for i := range two.addrs {
 		routes := &proxy.Routes{}
-		target := proxy.NewUpstream(backend.Listener.Addr().String(), proxy.Options{Log: quiet})
-		routes.Set(testHex, proxy.Entry{Status: stack.Live, Name: "shop", Hosts: map[string]proxy.Service{testService: {Name: "web", Target: target}}})
+		pages, err := site.Open(dir, site.Options{})
+		require.NoError(t, err)
+		t.Cleanup(func() { pages.Close() })
+		target, files := proxy.NewUpstream(backend.Listener.Addr().String(), proxy.Options{Log: quiet}), proxy.NewHandler(methodSite{pages})
+		routes.Set(testHex, proxy.Entry{Status: stack.Live, Name: "shop", Hosts: map[string]proxy.Service{
+			testService: {Name: "web", Target: target},
+			testSite:    {Name: "site", Target: files},
+			testPaths: {Name: "paths", Target: files, Paths: []proxy.Path{
+				{Prefix: "/api", Host: testService, Strip: true}, {Prefix: "/whole", Host: testService}, {Prefix: "/docs", Host: testSite, Strip: true},
+			}},
+		}})
+		drained(t, routes)
 		srv := NewServer(Config{BaseHost: "berth.test", AppsDomain: "apps.test", Routes: routes, API: http.HandlerFunc(answerAPI), FastLane: i == 0, Log: quiet})
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
@@ -79,6 +94,39 @@ func newTwoLanes(t testing.TB) *twoLanes {
 		two.addrs[i] = l.Addr().String()
 	}
 	return two
+}
+
+// The hosts of a static site, and of a service whose paths lead to the other two, with and without
+// their prefixes.
+const (
+	testSite  = "site-" + testHex + ".apps.test"
+	testPaths = "paths-" + testHex + ".apps.test"
+)
+
+// siteFolder returns a folder with files of the kinds that a site sends in different ways.
+func siteFolder(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "guide"), 0o755))
+	for name, size := range map[string]int{"index.html": 10, "guide/index.html": 20, "app.js": 2000, "a b.txt": 5, "large.png": 130 << 10, "404.html": 30} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), bytes.Repeat([]byte("x"), size), 0o644))
+	}
+	return dir
+}
+
+// methodSite is a site whose answers say to what they are, as those of the service do.
+type methodSite struct{ site *site.Site }
+
+func (m methodSite) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Method", r.Method)
+	m.site.ServeHTTP(w, r)
+}
+
+func (m methodSite) Ready(r *wire.Request, target string) (a wire.Ready, ok bool) {
+	if a, ok = m.site.Ready(r, target); ok {
+		a.Head = append(slices.Clip(a.Head), "X-Method: "+r.Method+"\r\n"...)
+	}
+	return a, ok
 }
 
 func answerAPI(w http.ResponseWriter, r *http.Request) {
@@ -290,11 +338,39 @@ func seeds() (all []string) {
 	return all
 }
 
+// routedSeeds are requests for a site, and for paths that lead to other services, each with another
+// one behind it.
+func routedSeeds() (all []string) {
+	for _, host := range []string{testSite, testPaths} {
+		behind := "GET /app.js HTTP/1.1\r\nHost: " + host + "\r\n\r\n"
+		for _, line := range []string{
+			"GET /", "HEAD /", "GET /app.js", "HEAD /large.png", "GET /large.png", "GET /a%20b.txt", "GET /none", "HEAD /none", "GET /guide", "GET /guide/?a=b",
+			"GET /../app.js", "GET /%2e%2e/app.js", "GET /guide/../app.js", "GET /guide%2findex.html", "OPTIONS /", "PURGE /",
+			"GET /api", "HEAD /api/sized/204", "GET /api/x?y=/api", "GET /api/", "GET /api//a", "GET /apis", "GET /api/../x", "GET /x/../api/y", "GET /api%2fx", "GET /%61pi/%7ea",
+			"GET /whole/x", "GET /docs", "GET /docs?a", "GET /docs/", "GET /docs/guide", "HEAD /docs/large.png", "GET /docs/none",
+		} {
+			all = append(all, line+" HTTP/1.1\r\nHost: "+host+"\r\n\r\n"+behind)
+		}
+		for _, fields := range []string{
+			"Accept-Encoding: gzip", "Accept-Encoding: br, gzip;q=0", "If-None-Match: *", "If-None-Match: \"a\"", "If-Modified-Since: Fri, 31 Dec 9999 23:59:59 GMT",
+			"Range: bytes=1-3", "If-Match: *", "Accept: text/html", "X-Forwarded-Prefix: /evil", "Connection: X-Forwarded-Prefix", "Content-Length: 0", "Connection: close", "Cookie: a=b\r\nCookie: berth_session=c",
+		} {
+			for _, target := range []string{"/app.js", "/api/app.js", "/docs/large.png"} {
+				all = append(all, "GET "+target+" HTTP/1.1\r\nHost: "+host+"\r\n"+fields+"\r\n\r\n"+behind)
+			}
+		}
+		for _, target := range []string{"/", "/app.js", "/api/x", "/docs/x"} {
+			all = append(all, "POST "+target+" HTTP/1.1\r\nHost: "+host+"\r\nContent-Length: 3\r\n\r\nabc"+behind)
+		}
+	}
+	return all
+}
+
 func TestLanes_MakeTheSameOfEverySeed(t *testing.T) {
 	if lanetest.Fast() {
 		t.Skip("it was run with both lanes already")
 	}
-	all := seeds()
+	all := slices.Concat(seeds(), routedSeeds())
 	require.GreaterOrEqual(t, len(all), 300)
 	const workers = 16
 	for i := range workers {
@@ -312,7 +388,7 @@ func TestLanes_MakeTheSameOfEverySeed(t *testing.T) {
 // fuzzing it tries few seeds, since TestLanes_MakeTheSameOfEverySeed tries all at once.
 func FuzzLanes(f *testing.F) {
 	fuzzing := flag.Lookup("test.fuzz").Value.String() != ""
-	for i, seed := range seeds() {
+	for i, seed := range slices.Concat(seeds(), routedSeeds()) {
 		if fuzzing || i%50 == 0 {
 			f.Add([]byte(seed))
 		}
