@@ -69,6 +69,33 @@ func TestEdge_ReadsWhatTheRulesAllowAndNoMore(t *testing.T) {
 	}
 }
 
+// A target may be long; one that is too long is refused as any other head that is (RFC 9112, 3).
+func TestEdge_RefusesTargetsThatAreTooLong(t *testing.T) {
+	addr := serviceOf(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, len(r.RequestURI), " bytes") })
+	for _, tt := range []struct {
+		length int
+		want   string
+	}{
+		{8000, "8000 bytes"},
+		{maxPlainHead - 100, fmt.Sprint(maxPlainHead-100, " bytes")},
+		{maxPlainHead, fmt.Sprint(maxPlainHead, " bytes")}, // which is for net/http in both lanes
+		{65_000, "65000 bytes"},
+		{130_000, "HTTP/1.1 431 "},
+	} {
+		for _, host := range []string{testService, "berth.test"} {
+			text := raw(t, addr, "GET /"+strings.Repeat("x", tt.length-1)+" HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n")
+			if tt.length <= maxHead && host != testService {
+				require.Contains(t, text, "HTTP/1.1 200 ", "%d bytes", tt.length)
+				continue
+			}
+			require.Contains(t, text, tt.want, "%d bytes", tt.length)
+			if tt.length > maxHead {
+				require.Contains(t, text, `{"detail":"the request's headers are too large; send fewer or shorter ones"}`)
+			}
+		}
+	}
+}
+
 // Connections stay open as long as both sides say so, and an answer that ends one says so (RFC
 // 9112, 9.3 and 9.6).
 func TestEdge_KeepsConnectionsAsLongAsItsCallersDo(t *testing.T) {

@@ -77,3 +77,31 @@ func TestProxy_KeepsConnectionsThatServicesKeep(t *testing.T) {
 		require.Equal(t, kept, conns.Load() == 1, "%d connections for %q", conns.Load(), answer)
 	}
 }
+
+// TE is for the next server alone, and so is said to be (RFC 9112, 7.4): a service learns that
+// trailers are welcome, and of nothing else.
+func TestProxy_SendsTEWithItsConnectionOption(t *testing.T) {
+	heads := make(chan string, 1)
+	f := newFront(t, script(t, func(c net.Conn, _ *bufio.Reader, head string) {
+		heads <- head
+		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+	}), proxy.Options{})
+	for _, tt := range []struct {
+		sent           string
+		te, connection []string
+	}{
+		{"TE: trailers\r\nConnection: TE, close\r\n", []string{"trailers"}, []string{"TE"}},
+		{"TE: trailers\r\nConnection: close\r\n", []string{"trailers"}, []string{"TE"}},
+		{"TE: gzip, Trailers;q=0.5\r\nTE: trailers\r\nConnection: close, te\r\n", []string{"trailers"}, []string{"TE"}},
+		{"TE: gzip\r\nConnection: TE, close\r\n", nil, nil},
+		{"TE: trailers\r\nConnection: TE, Upgrade, close\r\nUpgrade: lines\r\n", []string{"trailers"}, []string{"Upgrade", "TE"}},
+		{"TE: trailers\r\nConnection: Upgrade, close\r\nUpgrade: lines\r\n", []string{"trailers"}, []string{"Upgrade", "TE"}},
+		{"Connection: Upgrade, TE, close\r\nUpgrade: lines\r\n", nil, []string{"Upgrade"}},
+	} {
+		raw(t, f.addr, "GET / HTTP/1.1\r\nHost: "+testHost+"\r\n"+tt.sent+"\r\n")
+		head, err := http.ReadRequest(bufio.NewReader(strings.NewReader(within(t, "the request", heads))))
+		require.NoError(t, err)
+		require.Equal(t, tt.te, head.Header["Te"], "%q", tt.sent)
+		require.Equal(t, tt.connection, head.Header["Connection"], "%q", tt.sent)
+	}
+}

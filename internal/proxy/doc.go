@@ -34,6 +34,8 @@
 //	2.2   an end of line behind a POST  TestLanes_MakeTheSameOfEverySeed
 //	2.3   our own version to each side  TestEdge_SpeaksItsOwnVersionToEachSide, TestHead_RefusesWhatCanBeReadTwoWays
 //	3     request lines, or 400         TestEdge_SaysEveryFaultInJSON, TestScan_LeavesTheRestToNetHTTP
+//	3     a target that is too long     TestEdge_RefusesTargetsThatAreTooLong; with 431 instead of 414,
+//	                                    since a head has one limit, which may be met within its first line
 //	3.2   one Host that is valid        TestEdge_SaysEveryFaultInJSON, TestEdge_TakesAddressesInBracketsForHosts
 //	3.2.1 the target as it was sent     TestProxy_IsAsStraightToTheBackend
 //	3.2.2 whole URLs, their host counts TestEdge_PassesOnOnlyTheHostThatItFound
@@ -55,13 +57,17 @@
 //	7.1   sizes that overflow           TestProxy_TakesNoChunkForLessThanItsSize
 //	7.1.1 unknown extensions            TestEdge_ReadsWhatTheRulesAllowAndNoMore
 //	7.1.2 trailers stay trailers        TestProxy_IsAsStraightToTheBackend
+//	7.4   TE with its Connection option TestProxy_SendsTEWithItsConnectionOption
 //	8     a part is not the whole       TestProxy_BreaksOffWhatTheServiceBreaksOff, TestEdge_ServesNothingBehindABrokenBody
 //	9.2   an answer for each request    TestProxy_GivesClientsAtOnceTheirOwnAnswers, TestProxy_GivesNobodyWhatALyingServiceSent
 //	9.3   1.0, close and keep-alive     TestEdge_KeepsConnectionsAsLongAsItsCallersDo, TestProxy_KeepsConnectionsThatServicesKeep
+//	9.3   1.0 that asks to be kept      TestEdge_KeepsConnectionsAsLongAsItsCallersDo; it is, as nginx does: the rule
+//	                                    is for proxies of callers, and to them a gateway is the server
 //	9.3.1 what is sent again            TestProxy_RepeatsOnlyWhatMayBeRepeated, TestPeer_ThatStopsIsAskedAgain
 //	9.3.2 pipelined, in order           TestLanes_MakeTheSameOfEverySeed
 //	9.5   a caller who has left         TestProxy_ShowsTheServiceThatItsClientLeft, TestLane_SeesThatACallerHasLeft
-//	9.6   close, and nothing after it   TestLanes_MakeTheSameOfEverySeed, TestServer_ShutdownTellsBothLanes
+//	9.5   while it is answered, or sends TestLane_SeesThatACallerHasLeftInTheMiddleOfAnAnswer, TestLane_SeesThatACallerHasLeftWhoseUploadNobodyReads
+//	9.6   close, and nothing after it   TestLanes_MakeTheSameOfEverySeed, TestServer_ShutdownTellsBothLanes, TestShutdown_EndsConnectionsOfLaneOneBehindWhatTheyCarry
 //	9.6   answers are read before it    TestEarlyAnswers_AreReadByEveryClient, TestEarlyAnswers_OfServicesAreRead
 //	9.8   a farewell at the end of TLS  TestEdge_SaysFarewellInTLSAndTakesNoPartForTheWhole
 //	9.8   incomplete closes, tickets    TestEdge_SaysFarewellInTLSAndTakesNoPartForTheWhole, TestLane_ResumesTLSAndAnswersInOneRecord
