@@ -52,7 +52,7 @@ func TestAsks_LookAtSourceOnly(t *testing.T) {
 
 // unreadable is a source one of whose folders or files cannot be opened.
 type unreadable struct {
-	fstest.MapFS
+	all  fstest.MapFS
 	name string
 }
 
@@ -60,14 +60,14 @@ func (u unreadable) Open(name string) (fs.File, error) {
 	if name == u.name {
 		return nil, fs.ErrPermission
 	}
-	return u.MapFS.Open(name)
+	return u.all.Open(name)
 }
 
 func (u unreadable) ReadDir(name string) ([]fs.DirEntry, error) {
 	if name == u.name {
 		return nil, fs.ErrPermission
 	}
-	return u.MapFS.ReadDir(name)
+	return u.all.ReadDir(name)
 }
 
 func TestAsks_PassOverWhatCannotBeRead(t *testing.T) {
