@@ -247,7 +247,9 @@ func volumeOf(st, name string) string {
 func (c *Cluster) awaitPushed(t *testing.T, st *Stack, tags int) {
 	t.Helper()
 	eventually(t, "the stack is in the registry", func() error {
-		if has := c.tags(t, st); len(has) < tags {
+		has := c.tags(t, st)
+		isFiles := func(tag string) bool { return strings.HasPrefix(tag, "files-") } // which come last
+		if len(has) < tags || !slices.ContainsFunc(has, isFiles) {
 			return fmt.Errorf("it has %q", has)
 		}
 		return nil
