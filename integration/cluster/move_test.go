@@ -166,7 +166,7 @@ func TestCluster_Rollout(t *testing.T) {
 }
 
 // keepsCreating creates one stack after the other through the node until the caller calls end,
-// which returns them. A create that is refused, with a word when to try again, is no failure: its
+// which returns them. A create that is refused, with a word when to try again, does not count as a failure: its
 // node was chosen just before it stopped.
 func (h *Host) keepsCreating(t *testing.T) (end func() []*Stack) {
 	t.Helper()

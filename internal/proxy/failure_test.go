@@ -318,7 +318,7 @@ func TestProxy_KeepsTenantsInTheirPlace(t *testing.T) {
 	}
 }
 
-// The server in this process has no lane of its own.
+// The server in this process has one lane.
 func TestProxy_LateConnectionIs502(t *testing.T) {
 	target := proxy.NewInner(func(ctx context.Context) (net.Conn, error) {
 		<-ctx.Done()

@@ -167,7 +167,7 @@ func (s *Server) heirs() func(context.Context) (func(string) (string, error), er
 	}
 }
 
-// heirsForCommand is heirs for a command, which is no node: the first that is ready is the heir.
+// heirsForCommand is heirs for a command, which runs on no node: the first one that is ready is the heir.
 func (s *Server) heirsForCommand() func(context.Context) (func(string) (string, error), error) {
 	if !s.cfg.InCluster() {
 		return nil

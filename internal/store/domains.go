@@ -91,8 +91,8 @@ func (s *Store) ProvedDomain(ctx context.Context, host string) (bool, error) {
 }
 
 // AddDomain adds a domain to a claimed stack, or gives one that the stack has already to
-// another of its services and has it checked unless it is active, and returns it. Too many domains of the stack or of its account
-// are a Conflict.
+// another of its services and has it checked unless it is active, and returns it. Too many
+// domains of the stack or of its account are a Conflict.
 func (s *Store) AddDomain(ctx context.Context, d stack.Domain) (after stack.Domain, added bool, err error) {
 	err = s.transact(ctx, func(tx *sql.Tx) error {
 		k, err := s.load(ctx, tx, d.StackID)

@@ -180,10 +180,10 @@ func New(cfg Config) *Supervisor {
 // Start makes the engine agree with the store: it adopts the running containers of live
 // stacks, starts missing ones in the background, fails builds that a dead server left,
 // meets deadlines that have passed, and removes leftovers. No process starts before the
-// firewall is in place. From then on the supervisor watches all of it. Start fails if it cannot read
-// the stacks from the store, or that is not available before it takes a stack, and may be
-// called again then; what a fault of the host prevents is tried again until it passes, or
-// ctx ends.
+// firewall is in place. From then on the supervisor watches all of it. Start fails if it
+// cannot read the stacks from the store, or that is not available before it takes a stack,
+// and may be called again then; what a fault of the host prevents is tried again until it
+// passes, or ctx ends.
 func (s *Supervisor) Start(ctx context.Context) error {
 	if err := s.cfg.Store.EndCommands(ctx, s.cfg.Node, stack.Now(), "the server died while the command ran, so its end is not known"); err != nil {
 		return err
