@@ -31,7 +31,7 @@ type receiver struct {
 	url string
 
 	mu  sync.Mutex
-	got map[string]int // deliveries of each event
+	got map[string]map[string]int // deliveries of each event of each stack
 }
 
 // newReceiver starts a receiver that the nodes reach.
@@ -39,11 +39,20 @@ func (c *Cluster) newReceiver(t *testing.T) *receiver {
 	t.Helper()
 	l, err := net.Listen("tcp", c.lab.address(1).String()+":0")
 	require.NoError(t, err)
-	r := &receiver{got: map[string]int{}, url: "http://" + l.Addr().String()}
+	r := &receiver{got: map[string]map[string]int{}, url: "http://" + l.Addr().String()}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		var e struct {
+			Stack string `json:"stack_id"`
+		}
+		if err := json.NewDecoder(req.Body).Decode(&e); err != nil {
+			t.Errorf("a webhook's body: %v", err)
+		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.got[req.Header.Get("X-Service-Event")+" "+req.Header.Get("X-Service-Delivery")]++
+		if r.got[e.Stack] == nil {
+			r.got[e.Stack] = map[string]int{}
+		}
+		r.got[e.Stack][req.Header.Get("X-Service-Event")+" "+req.Header.Get("X-Service-Delivery")]++
 	}))
 	require.NoError(t, server.Listener.Close())
 	server.Listener = l
@@ -52,20 +61,19 @@ func (c *Cluster) newReceiver(t *testing.T) *receiver {
 	return r
 }
 
-// gotOnce waits until the receiver has each of some events, and asserts that none came twice.
-func (r *receiver) gotOnce(t *testing.T, events []Event) {
+// gotOnce waits until the receiver has each event of a stack, and asserts that none came twice
+// and that it got no others about the stack.
+func (r *receiver) gotOnce(t *testing.T, st *Stack, events []Event) {
 	t.Helper()
+	want := map[string]int{}
 	for _, e := range events {
-		key := fmt.Sprintf("%s %d", e.Type, e.ID)
-		eventually(t, "the receiver gets "+key, func() error {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			return same("1", fmt.Sprint(r.got[key]))
-		})
+		want[fmt.Sprintf("%s %d", e.Type, e.ID)] = 1
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	require.Len(t, r.got, len(events), "%v", r.got)
+	eventually(t, "the receiver gets each event", func() error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return same(fmt.Sprint(want), fmt.Sprint(r.got[st.ID]))
+	})
 }
 
 // stream opens a stream of server-sent events and returns its lines.
@@ -268,7 +276,7 @@ func TestCluster_AnyNodeTakesAnyRequest(t *testing.T) {
 	require.Equal(t, http.StatusOK, a.claim(t, key, st).status)
 	require.Equal(t, 3, b.mustLive(t, st).Generation)
 	require.Equal(t, "200 data", a.reads(t, st, "kept"))
-	hook.gotOnce(t, b.events(t, st))
+	hook.gotOnce(t, st, b.events(t, st))
 	c.inOrder(t, nil)
 	for _, h := range c.hosts {
 		h.hasTools(t, key, st)

@@ -347,13 +347,13 @@ func TestAdmit_RefusesBeforeAnythingIsReadOrCounted(t *testing.T) {
 func TestShutdown_FinishesOpenRequests(t *testing.T) {
 	e := newEnv(t)
 	body, contentType := makeForm(t, sourcePart(site(t)))
-	w := e.dial()
-	w.printf("GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n") // so that the server knows of the connection
-	require.Equal(t, http.StatusOK, w.reply().status)
 	text, err := readAll(body)
 	require.NoError(t, err)
-	w.printf("POST /v0/stacks?wait=true HTTP/1.1\r\nHost: a\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
-		contentType, len(text), text[:len(text)-1])
+	w := e.dial()
+	w.printf("POST /v0/stacks?wait=true HTTP/1.1\r\nHost: a\r\nContent-Type: %s\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n",
+		contentType, len(text))
+	require.Equal(t, http.StatusContinue, w.reply().status) // the server has the request
+	w.printf("%s", text[:len(text)-1])
 	changed, stop := e.store.Watch("")
 	defer stop()
 	down := make(chan error, 1)
