@@ -35,6 +35,9 @@ type memstore struct {
 	committed func(id string, events []stack.Event)
 	// unanswered is what requests are answered whose changes have taken effect; nil for that.
 	unanswered error
+	// slow makes a change that is not answered unseen until the next change of the row.
+	slow   bool
+	unseen map[string]*stack.Stack // the rows before, by id
 	// aborts makes changes that are answered store.ErrInDoubt take no effect.
 	aborts bool
 	// noReserve is what Reserve answers; nil for one that works.
@@ -49,7 +52,7 @@ type change struct {
 }
 
 func newMemstore() *memstore {
-	return &memstore{stacks: map[string]*stack.Stack{}, deleted: map[string]bool{}, events: map[string][]stack.Event{}, remains: map[[2]string]store.Remains{}, woken: map[chan struct{}]string{}}
+	return &memstore{stacks: map[string]*stack.Stack{}, deleted: map[string]bool{}, events: map[string][]stack.Event{}, remains: map[[2]string]store.Remains{}, unseen: map[string]*stack.Stack{}, woken: map[chan struct{}]string{}}
 }
 
 // breaks makes the database work no more where fault returns an error; nil mends it.
@@ -64,6 +67,13 @@ func (m *memstore) after(committed func(id string, events []stack.Event)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.committed = committed
+}
+
+// commitsSlowly is answers for a database that takes its time to commit what it does not answer.
+func (m *memstore) commitsSlowly(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.unanswered, m.slow = err, true
 }
 
 // answers makes whoever changes something get an error although it has taken effect; nil ends
@@ -120,6 +130,9 @@ func (m *memstore) save(st *stack.Stack, events []stack.Event) error {
 		}
 	}
 	m.note(st, events)
+	if row := m.stacks[st.ID]; row != nil && m.slow && m.unanswered != nil {
+		m.unseen[st.ID] = row
+	}
 	m.stacks[st.ID] = clone(st)
 	if st.Status == stack.Deleted {
 		delete(m.stacks, st.ID)
@@ -186,6 +199,9 @@ func (m *memstore) Get(ctx context.Context, id string) (*stack.Stack, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if row := m.unseen[id]; row != nil {
+		return clone(row), nil
+	}
 	return m.load(id)
 }
 
@@ -214,6 +230,7 @@ func (m *memstore) update(ctx context.Context, id string, fn func(*stack.Stack) 
 	if err := ctx.Err(); err != nil {
 		return nil, nil, nil, err
 	}
+	delete(m.unseen, id)
 	st, err := m.load(id)
 	if err != nil {
 		return nil, nil, nil, err

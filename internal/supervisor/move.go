@@ -294,6 +294,9 @@ func (m *move) hand(ctx context.Context) error {
 	err := r.retryStore(ctx, try)
 	if tries.InDoubt != "" { // ctx has ended, perhaps since the row says that the target is the owner
 		err = try()
+		if tries.InDoubt != "" {
+			r.doubtful.Store(true)
+		}
 	}
 	return err
 }

@@ -419,6 +419,7 @@ func (r *runner) retryByLoop(ctx context.Context, change func(*loop, *store.Trie
 		return done.err
 	})
 	if tries.InDoubt != "" { // the error may be one of what has ended since
+		r.doubtful.Store(true)
 		done.err = errors.Join(done.err, store.ErrInDoubt)
 	}
 	return done

@@ -54,11 +54,11 @@ type accepted struct {
 }
 
 // settleLater does what follows from a change that a request made while the database went
-// away, so that nobody knows whether it took effect, once the row can be read. Whoever made it
-// has been told that it did not.
+// away, so that nobody knows whether it took effect, once that is known. Whoever made it has
+// been told that it did not.
 func (r *runner) settleLater(asked accepted) {
 	r.sup.jobs.Go(func() {
-		if st, err := r.get(r.ctx); err == nil { // else the loop ends
+		if st, err := r.settle(r.ctx); err == nil { // else the loop ends
 			r.tell(func(l *loop) { l.settle(st, asked) })
 		}
 	})

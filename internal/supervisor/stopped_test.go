@@ -93,7 +93,8 @@ func TestStop_LetsADeployFollowThatIsAcceptedMeanwhile(t *testing.T) {
 // A stop of which nobody knows whether it took effect is carried out once the row says so.
 func TestStop_WithoutAnAnswerIsCarriedOutWhenTheDatabaseWorksAgain(t *testing.T) {
 	t.Parallel()
-	for _, building := range []bool{false, true} {
+	for n := range 4 {
+		building, slow := n&1 != 0, n&2 != 0
 		inWorld(t, func(w *world) {
 			st := w.live(service("web"))
 			if building {
@@ -101,7 +102,7 @@ func TestStop_WithoutAnAnswerIsCarriedOutWhenTheDatabaseWorksAgain(t *testing.T)
 				w.deploy(st.ID, service("web"))
 				time.Sleep(time.Second)
 			}
-			w.db.answers(errors.New("the connection broke"))
+			w.unanswered(slow)
 			require.ErrorContains(t, w.sup.Stop(w.t.Context(), st.ID, "stopped: it mines"), "the connection broke")
 			w.db.answers(nil)
 			w.settle()
@@ -109,6 +110,35 @@ func TestStop_WithoutAnAnswerIsCarriedOutWhenTheDatabaseWorksAgain(t *testing.T)
 			require.Equal(t, "stopped: it mines", w.get(st.ID).Error)
 			w.runs(st)
 			require.False(t, w.answers(st, "web"))
+		})
+	}
+}
+
+// unanswered makes the database answer no change, and if it is slow, commit it later.
+func (w *world) unanswered(slow bool) {
+	err := errors.New("the connection broke")
+	if slow {
+		w.db.commitsSlowly(err)
+	} else {
+		w.db.answers(err)
+	}
+}
+
+// A deploy whose acceptance was not answered fails once the row says that it was accepted.
+func TestDeploy_WithoutAnAnswerFailsWhenTheDatabaseWorksAgain(t *testing.T) {
+	t.Parallel()
+	for _, slow := range []bool{false, true} {
+		inWorld(t, func(w *world) {
+			st := w.live(service("web"))
+			w.unanswered(slow)
+			_, err := w.sup.Deploy(w.t.Context(), st.ID, source.Upload{Manifest: &stack.Manifest{Services: []stack.Spec{service("web")}}, Source: w.upload()}, nil)
+			require.ErrorContains(t, err, "the connection broke")
+			w.db.answers(nil)
+			w.settle()
+			now := w.get(st.ID)
+			require.Zero(t, now.Deploying)
+			require.Contains(t, now.DeployError, "the database went away while generation 2 was being accepted")
+			require.Equal(t, "L1", w.consistent(now, "in the end"))
 		})
 	}
 }
