@@ -79,7 +79,9 @@ func (s *Supervisor) ReplaceData(ctx context.Context, id, service string, data i
 	}
 	defer end()
 	if s.cfg.DiskLimit > 0 { // what has been written since the last time counts, if it can be measured in a moment
-		r.measureWithin(ctx, checkWait)
+		r.measureWithin(ctx, checkWait, func(ctx context.Context) {
+			_, _ = r.addUpAndRecord(ctx, r.volumes) // whose way out this may be is not stopped for it
+		})
 	}
 	db := st.Service(service).Spec.Database()
 	err = r.doJob(ctx, func(job context.Context) error {

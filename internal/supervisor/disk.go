@@ -69,7 +69,7 @@ func (s *Supervisor) CheckDisk(ctx context.Context, id string) error {
 		return err
 	}
 	if r := s.lookup(id); r != nil {
-		r.measureWithin(ctx, checkWait)
+		r.measureWithin(ctx, checkWait, func(ctx context.Context) { r.measure(ctx, r.volumes) })
 		if st, err = s.cfg.Store.Get(ctx, id); err != nil {
 			return err
 		}
@@ -77,15 +77,15 @@ func (s *Supervisor) CheckDisk(ctx context.Context, id string) error {
 	return limit.Check(st.Disk, stack.Now())
 }
 
-// measureWithin measures once, and gives up after a time.
-func (r *runner) measureWithin(ctx context.Context, limit time.Duration) {
+// measureWithin measures once, as measure does it, and gives up after a time.
+func (r *runner) measureWithin(ctx context.Context, limit time.Duration, measure func(context.Context)) {
 	both, cancel := endsWith(r.ctx, ctx)
 	defer cancel()
 	limited, end := context.WithTimeout(both, limit)
 	defer end()
 	if r.measuring.Acquire(limited, 1) == nil {
 		defer r.measuring.Release(1)
-		r.measure(limited, r.volumes)
+		measure(limited)
 	}
 }
 
@@ -256,7 +256,11 @@ func (r *runner) layersSize(ctx context.Context) (bytes int64, err error) {
 // layerSize adds up what the process has written beside its data. The engine is asked once.
 func (p *process) layerSize(ctx context.Context) (bytes int64, err error) {
 	if p.layer == nil {
-		if p.layer, err = p.cfg.Engine.LayerSize(ctx, p.id); err != nil {
+		p.layer, err = p.cfg.Engine.LayerSize(ctx, p.id)
+		if errors.Is(err, engine.ErrHidden) { // it stays so
+			p.layer, err = func(func() error) (int64, error) { return 0, engine.ErrHidden }, nil
+		}
+		if err != nil {
 			return 0, err
 		}
 	}

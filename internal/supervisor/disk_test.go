@@ -185,6 +185,10 @@ func TestDisk_LessDataThanThereIsNowIsTaken(t *testing.T) {
 		swept()
 		w.writes(room + 100)
 		require.NoError(t, w.sends(st, room+50))
+		w.writes(2 * int(w.sup.cfg.DiskLimit))
+		require.NoError(t, w.sends(st, room/2), "it is the way out")
+		swept()
+		require.Equal(t, stack.Live, w.get(st.ID).Status)
 	})
 }
 
