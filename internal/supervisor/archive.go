@@ -113,7 +113,11 @@ func (r *runner) forgetDeleted() {
 	}
 	ctx, cancel := context.WithTimeout(r.sup.ctx, rowWait)
 	defer cancel()
-	if err := r.cfg.Archive.ForgetDeleted(ctx, r.id); err != nil && r.sup.ctx.Err() == nil {
+	deleted, err := r.cfg.Store.Deleted(ctx, r.id)
+	if err == nil && deleted {
+		err = r.cfg.Archive.ForgetDeleted(ctx, r.id)
+	}
+	if err != nil && r.sup.ctx.Err() == nil {
 		r.log.Warn("if the stack is deleted, the registry may keep images of it", "error", err)
 	}
 }
