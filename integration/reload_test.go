@@ -414,6 +414,45 @@ func TestReload_HoldsNobodyUpForASlowUpload(t *testing.T) {
 	}
 }
 
+// A reload comes to an end beside commands of which one is under way at every moment.
+func TestReload_ComesToAnEndBesideCommandsThatOverlap(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_DRAIN", "2s"))
+	st := h.live(t, program(t), manifest(programManifest))
+	over, ended := make(chan struct{}), make(chan error)
+	const at = 3 // commands at a time
+	for n := range at {
+		go func() {
+			for wait := time.Duration(n) * time.Second; ; wait = 0 {
+				select {
+				case <-over:
+					ended <- nil
+					return
+				case <-time.After(wait):
+				}
+				res, err := h.client.Do(h.execRequest(t, st, st.ManageToken, fmt.Sprintf("sleep %d", at), "1m"))
+				if err == nil {
+					_, err = io.Copy(io.Discard, res.Body)
+					_ = res.Body.Close()
+				}
+				if err == nil && res.StatusCode != http.StatusOK {
+					err = errors.New(res.Status)
+				}
+				if err != nil {
+					ended <- err
+					return
+				}
+			}
+		}()
+	}
+	h.reload(t)
+	close(over)
+	for range at {
+		require.NoError(t, <-ended)
+	}
+	require.NotContains(t, h.log.String(), "jobs are stopped for the reload")
+}
+
 // What the old process is asked for while another one takes its place is neither lost nor done
 // twice: a reload is refused, and the new process ends, too, if the old one is to end.
 func TestReload_HearsSignalsDuringTheHandOver(t *testing.T) {

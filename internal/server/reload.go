@@ -305,10 +305,12 @@ func (s *Server) prepareReload(ctx context.Context) (next *reload.Successor, err
 }
 
 // How long requests that may take long wait for those that do: for a moment now and then while
-// this server serves on, and once more when all have had their time.
+// this server serves on, for longer each time, so that one slow upload hardly holds others up and
+// a reload comes to an end beside many that overlap; and once more when all have had their time.
 const (
-	holdForRest  = 300 * time.Millisecond
-	betweenHolds = 3 * time.Second
+	firstHold    = 300 * time.Millisecond
+	longestHold  = time.Minute
+	betweenHolds = 3 * time.Second // at least
 	lastHold     = 5 * time.Second
 )
 
@@ -328,8 +330,10 @@ func (s *Server) awaitWork(ctx context.Context, next *reload.Successor) error {
 	limited, stop := context.WithTimeout(ctx, s.cfg.ReloadWait)
 	defer stop()
 	s.log.Info("the new process is ready; jobs and uploads get time to end", "limit", s.cfg.ReloadWait)
-	for s.supervisor.Quiesce(limited) && s.gate.awaitUnderWay(limited) && !s.rests(limited) {
-		pause.For(limited, betweenHolds)
+	hold := firstHold
+	for s.supervisor.Quiesce(limited) && s.gate.awaitUnderWay(limited) && !s.rests(limited, hold) {
+		pause.For(limited, max(hold, betweenHolds))
+		hold = min(2*hold, longestHold)
 	}
 	if limited.Err() != nil && ctx.Err() == nil {
 		s.log.Warn("jobs are stopped for the reload, as at a restart", "waited", s.cfg.ReloadWait)
@@ -344,9 +348,9 @@ func (s *Server) awaitWork(ctx context.Context, next *reload.Successor) error {
 }
 
 // rests reports whether no long work is under way, once new requests for some have waited for it
-// for a moment. If none is, they go on waiting.
-func (s *Server) rests(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, holdForRest)
+// for a time. If none is, they go on waiting.
+func (s *Server) rests(ctx context.Context, hold time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, hold)
 	defer cancel()
 	s.gate.hold(heldLong)
 	if s.gate.awaitRest(ctx) && s.supervisor.IsQuiet() {
