@@ -103,6 +103,9 @@ func (s *Server) end(err error) error {
 		return context.Cause(s.ousted)
 	}
 	s.drain()
+	if s.ousted.Err() != nil && err == nil {
+		err = context.Cause(s.ousted)
+	}
 	if closeErr := s.close(); err == nil || errors.Is(err, http.ErrServerClosed) {
 		err = closeErr
 	}
@@ -172,6 +175,7 @@ func (s *Server) cede() {
 
 // drain ends the listeners after the open requests, or after the drain time.
 func (s *Server) drain() {
+	defer context.AfterFunc(s.ousted, s.supervisor.Close)()
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Drain)
 	defer cancel()
 	s.api.Release()
