@@ -24,10 +24,11 @@ type place struct {
 }
 
 // spot is where a path leads: a place, or a number of folders below one that has no links. The zero
-// spot leads out, or in a circle.
+// spot leads out.
 type spot struct {
-	at   *place
-	deep int
+	at     *place
+	deep   int
+	circle bool // it leads nowhere, and at is nil
 }
 
 // errOut is why a link is not part of a backup.
@@ -60,15 +61,21 @@ func (l *linkTree) stays(link *place) bool {
 	return l.follow(link).at != nil
 }
 
+// leaves reports whether a link that was added leads out of the folder at the top of its name, once
+// all are added.
+func (l *linkTree) leaves(link *place) bool { return !l.stays(link) && !l.follow(link).circle }
+
 func (l *linkTree) follow(link *place) spot {
 	if s, is := l.known[link]; is {
 		return s
 	}
-	l.known[link] = spot{} // so that to meet it again on its own way is a circle
+	l.known[link] = spot{circle: true} // to meet it again on its own way is one
+	s := spot{}
 	if !path.IsAbs(link.target) {
-		l.known[link] = l.walk(link.parent, link.target)
+		s = l.walk(link.parent, link.target)
 	}
-	return l.known[link]
+	l.known[link] = s
+	return s
 }
 
 func (l *linkTree) walk(from *place, target string) spot {
@@ -91,7 +98,7 @@ func (l *linkTree) walk(from *place, target string) spot {
 func (l *linkTree) up(s spot) spot {
 	switch {
 	case s.deep > 0:
-		return spot{s.at, s.deep - 1}
+		return spot{at: s.at, deep: s.deep - 1}
 	case s.at.parent == nil || s.at.parent.parent == nil: // of the folder at the top
 		return spot{}
 	}
@@ -102,16 +109,17 @@ func (l *linkTree) down(s spot, name string) spot {
 	next := s.at.below[name]
 	switch {
 	case s.deep > 0:
-		return spot{s.at, s.deep + 1}
+		return spot{at: s.at, deep: s.deep + 1}
 	case next == nil:
-		return spot{s.at, 1}
+		return spot{at: s.at, deep: 1}
 	case next.target != "":
 		return l.follow(next)
 	}
 	return spot{at: next}
 }
 
-// checkLinks refuses a link that leads out of the folder at the top of its name.
+// checkLinks refuses a link that leads out of the folder at the top of its name. One in a circle does
+// no harm, and backups of before have them.
 func (m *Manifest) checkLinks() error {
 	all := &linkTree{}
 	places := map[string]*place{}
@@ -121,7 +129,7 @@ func (m *Manifest) checkLinks() error {
 		}
 	}
 	for name, link := range places {
-		if !all.stays(link) {
+		if all.leaves(link) {
 			return fmt.Errorf("the entry %q: %w", name, errOut)
 		}
 	}
