@@ -55,6 +55,9 @@ func (s *Server) backUp(w http.ResponseWriter, r *http.Request) {
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxCommand)).Decode(&b)
 	if err == nil {
 		err = s.audited(context.WithoutCancel(ctx), b.line(), func() error {
+			if s.stopping.Err() != nil {
+				return errStopping
+			}
 			err := s.cfg.BackUp(ctx, b, out)
 			switch {
 			case err == nil:
