@@ -51,7 +51,7 @@ func CopyData(ctx context.Context, w io.Writer, r io.Reader, lim DataLimits) err
 	if err != nil {
 		return u.explain(err)
 	}
-	c := dataCopy{lim: lim, from: u, in: tar.NewReader(in), out: tar.NewWriter(w), buf: make([]byte, blockSize)}
+	c := dataCopy{lim: lim, from: u, in: tar.NewReader(in), out: tar.NewWriter(w), buf: make([]byte, blockSize), seed: maphash.MakeSeed(), dropped: map[uint64]bool{}}
 	for {
 		h, err := c.in.Next()
 		if err == io.EOF {
@@ -123,6 +123,8 @@ type dataCopy struct {
 	buf     []byte
 	entries int
 	bytes   int64
+	seed    maphash.Seed
+	dropped map[uint64]bool // hashes of the names of what is no file, so that hard links to it are dropped, too
 }
 
 // entry copies one entry, drops it, or refuses it.
@@ -154,7 +156,11 @@ func (c *dataCopy) entry(h *tar.Header) error {
 		clean.Linkname, err = c.symlink(parts, h)
 	case h.Typeflag == tar.TypeLink:
 		clean.Linkname, err = hardLink(h)
+		if c.dropped[maphash.String(c.seed, clean.Linkname)] {
+			return nil
+		}
 	case h.Typeflag == tar.TypeChar || h.Typeflag == tar.TypeBlock || h.Typeflag == tar.TypeFifo:
+		c.dropped[maphash.String(c.seed, clean.Name)] = true
 		return nil
 	default:
 		err = badArchive("the entry %s is of the unknown type %q", safetext.Quote(h.Name), h.Typeflag)
@@ -246,11 +252,11 @@ func (c *dataCopy) write(h *tar.Header) error {
 // PackData reads a tar whose names all begin with a folder, and writes it to w as a tar.gz
 // whose names are relative to that folder and whose owners are nobody's. Programs find the data
 // at root. Symlinks that lead out of it, or may do so through others, are left out, so that what
-// is written can be unpacked as data again; it holds 8 bytes in memory for each of them, 8 MB at
+// is written can be unpacked as data again; it holds the targets of symlinks in memory, 64 MB at
 // most. It writes no end after an error.
 func PackData(w io.Writer, r io.Reader, folder, root string) error {
 	in, zip := tar.NewReader(r), gzip.NewWriter(w)
-	out, links := tar.NewWriter(zip), &dataLinks{root: root, seed: maphash.MakeSeed()}
+	out, links := tar.NewWriter(zip), newDataLinks(root)
 	for {
 		h, err := in.Next()
 		if err == io.EOF {
@@ -262,6 +268,7 @@ func PackData(w io.Writer, r io.Reader, folder, root string) error {
 		h.Name = relativeTo(folder, h.Name)
 		if h.Typeflag == tar.TypeLink {
 			h.Linkname = relativeTo(folder, h.Linkname)
+			links.resolve(h)
 		}
 		h.Uid, h.Gid, h.Uname, h.Gname = 0, 0, "", ""
 		if h.Typeflag == tar.TypeSymlink && !links.add(h) {
@@ -291,18 +298,39 @@ func PackData(w io.Writer, r io.Reader, folder, root string) error {
 type dataLinks struct {
 	root    string
 	seed    maphash.Seed
-	all     []uint64      // hashes of their paths
-	waiting []*tar.Header // those that go down before they go up
-	bytes   int           // of the names and targets that wait
+	targets map[uint64]string // by the hashes of their paths
+	held    int               // bytes that these take
+	waiting []*tar.Header     // those that go down before they go up
+	bytes   int               // of the names and targets that wait
 }
 
-// maxWaiting is how many bytes of names and targets wait; more are left out.
-const maxWaiting = 1 << 20
+const (
+	// maxHeld is how many bytes the targets of symlinks take.
+	maxHeld = 64 << 20
+	// aTarget is how many bytes a target takes beside its text.
+	aTarget = 64
+	// maxWaiting is how many bytes of names and targets wait; more are left out.
+	maxWaiting = 1 << 20
+)
+
+func newDataLinks(root string) *dataLinks {
+	return &dataLinks{root: root, seed: maphash.MakeSeed(), targets: map[uint64]string{}}
+}
+
+// resolve makes a symlink of a hard link to one: the symlink may be left out, and another name may
+// lead elsewhere.
+func (l *dataLinks) resolve(h *tar.Header) {
+	if target, isLink := l.targets[l.hash(path.Join(l.root, h.Linkname))]; isLink {
+		h.Typeflag, h.Linkname = tar.TypeSymlink, target
+	}
+}
+
+func (l *dataLinks) hash(place string) uint64 { return maphash.String(l.seed, place) }
 
 // add reports whether a symlink leads to a place inside whatever the others are.
 func (l *dataLinks) add(h *tar.Header) bool {
-	if len(l.all) < stack.MaxDataEntries {
-		l.all = append(l.all, maphash.String(l.seed, path.Join(l.root, h.Name)))
+	if l.held += aTarget + len(h.Linkname); l.held <= maxHeld {
+		l.targets[l.hash(path.Join(l.root, h.Name))] = h.Linkname
 	}
 	if leadsOut(h.Name, h.Linkname, l.root) {
 		return false
@@ -318,13 +346,12 @@ func (l *dataLinks) add(h *tar.Header) bool {
 
 // late returns the symlinks that wait and lead to a place inside, once all are added.
 func (l *dataLinks) late() []*tar.Header {
-	if len(l.all) == stack.MaxDataEntries {
-		return nil // there may be more, and so many entries are not unpacked again
+	if l.held > maxHeld {
+		return nil // they may go through others
 	}
-	slices.Sort(l.all)
 	return slices.DeleteFunc(l.waiting, func(h *tar.Header) bool {
 		return slices.ContainsFunc(l.turns(h), func(place string) bool {
-			_, isLink := slices.BinarySearch(l.all, maphash.String(l.seed, place))
+			_, isLink := l.targets[l.hash(place)]
 			return isLink
 		})
 	})

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"io"
 	"maps"
 	"math/rand/v2"
@@ -79,7 +78,8 @@ func TestCopyData_KeepsFilesAndDropsWhatIsForeign(t *testing.T) {
 		tar.Header{Typeflag: tar.TypeSymlink, Name: "absolute", Linkname: "/data/sub/a"},
 		tar.Header{Typeflag: tar.TypeLink, Name: "hard", Linkname: "./sub/a"},
 		tar.Header{Typeflag: tar.TypeChar, Name: "null", Devmajor: 1, Devminor: 3},
-		tar.Header{Typeflag: tar.TypeFifo, Name: "fifo"},
+		tar.Header{Typeflag: tar.TypeFifo, Name: "./fifo"},
+		tar.Header{Typeflag: tar.TypeLink, Name: "fifo again", Linkname: "fifo"},
 	)
 	var zipped bytes.Buffer
 	z := gzip.NewWriter(&zipped)
@@ -226,6 +226,43 @@ func TestPackData_IsRelativeAndComesBack(t *testing.T) {
 	}
 }
 
+// A symlink with several names is a symlink at each of them, wherever it leads from there.
+func TestPackData_KeepsHardLinksToSymlinks(t *testing.T) {
+	symlink := func(name, target string) tar.Header {
+		return tar.Header{Typeflag: tar.TypeSymlink, Name: "data/" + name, Linkname: target}
+	}
+	again := func(name, target string) tar.Header {
+		return tar.Header{Typeflag: tar.TypeLink, Name: "data/" + name, Linkname: "data/" + target}
+	}
+	source := dataTar(
+		t,
+		tar.Header{Typeflag: tar.TypeDir, Name: "data/", Mode: 0o755},
+		symlink("kept", "a"), again("kept2", "kept"),
+		symlink("late", "a/../b"), again("late2", "late"),
+		symlink("deep/er/up", "../../a"), again("up2", "deep/er/up"), again("deep/up2", "deep/er/up"),
+		symlink("out", "/etc"), again("out2", "out"),
+		symlink("nearly", "../a"), again("deep/nearly2", "nearly"),
+		symlink("through", "kept2/../a"),
+	)
+	var packed, back bytes.Buffer
+	if err := PackData(&packed, bytes.NewReader(source), "data", dataLimits.Root); err != nil {
+		t.Fatal(err)
+	}
+	if err := CopyData(t.Context(), &back, &packed, dataLimits); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"deep/nearly2": "../a", "deep/er/up": "../../a", "kept": "a", "kept2": "a", "late": "a/../b", "late2": "a/../b"}
+	got := listTar(t, &back)
+	for name, target := range want {
+		if got[name] != `2 0 0:0 "" `+target {
+			t.Errorf("%s: %q, want a symlink to %s", name, got[name], target)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%v", got)
+	}
+}
+
 // packLinks returns the names of the symlinks, names and targets in turn, that PackData keeps.
 func packLinks(t *testing.T, links ...string) []string {
 	t.Helper()
@@ -323,8 +360,7 @@ func TestPackData_KeepsNoLinkThatLeadsOut(t *testing.T) {
 
 // A program can make as many links as it likes, as long as it likes.
 func TestPackData_HoldsFewLinksInMemory(t *testing.T) {
-	seed := maphash.MakeSeed()
-	links := dataLinks{root: "/data", seed: seed}
+	links := newDataLinks("/data")
 	h := &tar.Header{Name: "link", Linkname: strings.Repeat("a/../", 800)}
 	for range maxWaiting/len(h.Linkname) + 10 {
 		if links.add(h) {
@@ -334,14 +370,15 @@ func TestPackData_HoldsFewLinksInMemory(t *testing.T) {
 	if n := len(links.late()); n == 0 || n*(len(h.Name)+len(h.Linkname)) > maxWaiting {
 		t.Errorf("%d links of %d bytes waited", n, len(h.Linkname))
 	}
-	links = dataLinks{root: "/data", seed: seed, all: make([]uint64, stack.MaxDataEntries-5)}
-	links.add(&tar.Header{Name: "link", Linkname: "a/.."})
-	h.Linkname = "a"
-	for range 10 {
+	links = newDataLinks("/data")
+	links.add(&tar.Header{Name: "late", Linkname: "a/.."})
+	h.Linkname = strings.Repeat("a", 1<<20)
+	for n := range maxHeld>>20 + 10 {
+		h.Name = fmt.Sprint("link", n)
 		links.add(h)
 	}
-	if len(links.all) != stack.MaxDataEntries || len(links.late()) > 0 {
-		t.Errorf("%d links are known, and %d of the late are written", len(links.all), len(links.late()))
+	if n := len(links.targets); n<<20 > maxHeld || n == 0 || len(links.late()) > 0 {
+		t.Errorf("%d links are known, and %d of the late are written", n, len(links.late()))
 	}
 }
 
