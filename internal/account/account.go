@@ -200,7 +200,7 @@ func (a *Accounts) signUp(ctx context.Context, v Visitor, email, password string
 	if err != nil {
 		return Entry{}, err
 	}
-	entry, err := a.enter(ctx, v, account)
+	entry, err := a.enter(ctx, v, account, "")
 	entry.APIKey = key
 	return entry, err
 }
@@ -219,14 +219,14 @@ func (a *Accounts) welcome(ctx context.Context, v Visitor, entry Entry) error {
 
 // signIn checks the password and signs in.
 func (a *Accounts) signIn(ctx context.Context, v Visitor, email, password string) (Entry, error) {
-	account, err := a.authenticate(ctx, email, password)
+	account, hash, err := a.authenticate(ctx, email, password)
 	if err == nil {
 		err = account.CheckEnabled()
 	}
 	if err != nil {
 		return Entry{}, err
 	}
-	return a.enter(ctx, v, account)
+	return a.enter(ctx, v, account, hash)
 }
 
 // create checks what a person chose and creates the account.
@@ -241,38 +241,41 @@ func (a *Accounts) create(ctx context.Context, email, password, key string) (sto
 	return a.cfg.Store.CreateAccount(ctx, email, hash, storedKey(key))
 }
 
-// authenticate finds the account of an email and checks the password. It does the same
-// work whether or not there is one.
-func (a *Accounts) authenticate(ctx context.Context, email, password string) (store.Account, error) {
-	account, hash, _, err := a.cfg.Store.AccountByEmail(ctx, email)
+// authenticate finds the account of an email and checks the password against its hash, which it
+// returns, too. It does the same work whether or not there is one.
+func (a *Accounts) authenticate(ctx context.Context, email, password string) (account store.Account, hash string, err error) {
+	account, hash, _, err = a.cfg.Store.AccountByEmail(ctx, email)
 	if err != nil {
-		return store.Account{}, err
+		return store.Account{}, "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, hashPatience)
 	defer cancel()
 	right, err := a.cfg.Passwords.Verify(ctx, hash, password)
 	if err != nil {
-		return store.Account{}, busy(err)
+		return store.Account{}, "", busy(err)
 	}
 	if !right {
-		return store.Account{}, stack.NewError(stack.Unauthenticated, "the email or the password is wrong")
+		return store.Account{}, "", stack.NewError(stack.Unauthenticated, "the email or the password is wrong")
 	}
-	return account, nil
+	return account, hash, nil
 }
 
 // checkCurrent refuses a password other than that of the session's account.
 func (a *Accounts) checkCurrent(ctx context.Context, session store.Session, password string) error {
-	_, err := a.authenticate(ctx, session.Account.Email, password)
+	_, _, err := a.authenticate(ctx, session.Account.Email, password)
 	if stack.KindOf(err) == stack.Unauthenticated {
 		return stack.NewError(stack.Forbidden, "the current password is wrong")
 	}
 	return err
 }
 
-// enter signs a browser in to an account.
-func (a *Accounts) enter(ctx context.Context, v Visitor, account store.Account) (Entry, error) {
+// enter signs a browser in to an account, if the password still has the hash against which it was
+// checked.
+func (a *Accounts) enter(ctx context.Context, v Visitor, account store.Account, passwordHash string) (Entry, error) {
 	token := auth.NewSessionToken()
-	session, err := a.cfg.Store.CreateSession(ctx, account, auth.Hash(token), stack.Now().Add(SessionLife), v.IP, cut(v.UserAgent, mostUserAgent))
+	session, err := a.cfg.Store.CreateSession(ctx, account, store.SignIn{
+		TokenHash: auth.Hash(token), PasswordHash: passwordHash, ExpiresAt: stack.Now().Add(SessionLife), IP: v.IP, UserAgent: cut(v.UserAgent, mostUserAgent),
+	})
 	if err != nil {
 		return Entry{}, err
 	}

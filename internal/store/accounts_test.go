@@ -89,7 +89,7 @@ func (on suite) TestDeleteAccount_TakesStacksSessionsAndKeyWithIt(t *testing.T) 
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.CreateSession(t.Context(), a, []byte(email), stack.Now().Add(time.Hour), "", ""); err != nil {
+		if _, err := s.CreateSession(t.Context(), a, store.SignIn{TokenHash: []byte(email), ExpiresAt: stack.Now().Add(time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
 		return a

@@ -114,7 +114,7 @@ func (on suite) TestAccounts_ThatAreDisabledGetNothingMore(t *testing.T) {
 	next := func(k *stack.Stack) ([]stack.Event, error) { k.Attempt++; return nil, nil }
 	other := newStack("other")
 	other.Owner = bo.ID
-	_, session := s.CreateSession(t.Context(), bo, []byte("token"), stack.Now().Add(time.Hour), "", "")
+	_, session := s.CreateSession(t.Context(), bo, store.SignIn{TokenHash: []byte("token"), ExpiresAt: stack.Now().Add(time.Hour)})
 	_, deploy := s.Update(t.Context(), owned.ID, next)
 	for what, err := range map[string]error{
 		"a session": session, "a deploy": deploy, "a create": s.Create(t.Context(), other, nil), "a check": s.CheckAccount(t.Context(), bo.ID),

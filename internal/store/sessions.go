@@ -33,12 +33,19 @@ func (session *Session) places() []any {
 
 const selectSessions = "SELECT " + sessionColumns + " FROM sessions JOIN accounts ON accounts.id = sessions.account WHERE "
 
-// CreateSession signs a browser in: the token with the given hash opens the account
-// until the expiry. It also removes expired sessions of all accounts. An account
-// deleted in the meantime is Unauthenticated.
-func (s *Store) CreateSession(ctx context.Context, account Account, tokenHash []byte, expires time.Time, ip, userAgent string) (Session, error) {
+// SignIn is what a new session is made of.
+type SignIn struct {
+	TokenHash     []byte // of the token that opens the account
+	PasswordHash  string // what the password was checked against; "" if none was
+	ExpiresAt     time.Time
+	IP, UserAgent string
+}
+
+// CreateSession signs a browser in. It also removes expired sessions of all accounts. If the
+// account was deleted or has got another password in the meantime, the error is Unauthenticated.
+func (s *Store) CreateSession(ctx context.Context, account Account, in SignIn) (Session, error) {
 	now := stack.Now()
-	session := Session{Account: account, CreatedAt: now, LastUsedAt: now, ExpiresAt: expires, IP: ip, UserAgent: userAgent}
+	session := Session{Account: account, CreatedAt: now, LastUsedAt: now, ExpiresAt: in.ExpiresAt, IP: in.IP, UserAgent: in.UserAgent}
 	err := s.transact(ctx, func(tx *sql.Tx) error {
 		if err := s.exec(ctx, tx, "remove expired sessions", "DELETE FROM sessions WHERE expires_at <= ?", micros(now)); err != nil {
 			return err
@@ -46,9 +53,12 @@ func (s *Store) CreateSession(ctx context.Context, account Account, tokenHash []
 		if err := s.checkOwner(ctx, tx, account.ID); err != nil {
 			return err
 		}
+		if err := s.checkPassword(ctx, tx, account.ID, in.PasswordHash); err != nil {
+			return err
+		}
 		id, _, err := readOne(ctx, s, tx, "insert session", onlyPlace[int64], `INSERT INTO sessions
 			(token_hash, account, created_at, last_used_at, expires_at, ip, user_agent) VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id`,
-			tokenHash, account.ID, micros(now), micros(now), micros(expires), ip, userAgent)
+			in.TokenHash, account.ID, micros(now), micros(now), micros(in.ExpiresAt), in.IP, in.UserAgent)
 		session.ID = id
 		return err
 	})
@@ -56,6 +66,19 @@ func (s *Store) CreateSession(ctx context.Context, account Account, tokenHash []
 		return Session{}, err
 	}
 	return session, nil
+}
+
+// checkPassword returns an Unauthenticated error if an account has another password than the one
+// with a hash; "" for any.
+func (s *Store) checkPassword(ctx context.Context, from querier, accountID, hash string) error {
+	if hash == "" {
+		return nil
+	}
+	_, same, err := readOne(ctx, s, from, "look at the password", onlyPlace[int], "SELECT 1 FROM accounts WHERE id = ? AND password_hash = ?", accountID, hash)
+	if err == nil && !same {
+		err = stack.NewError(stack.Unauthenticated, "the password was changed a moment ago; sign in with the new one")
+	}
+	return err
 }
 
 // FindSession returns the session whose token has this hash, unless it has expired, and

@@ -24,7 +24,7 @@ func newAccount(t *testing.T, s *store.Store, email string) store.Account {
 // signIn makes a session of a token that is its own hash.
 func signIn(t *testing.T, s *store.Store, account store.Account, token string, life time.Duration) store.Session {
 	t.Helper()
-	session, err := s.CreateSession(t.Context(), account, []byte(token), stack.Now().Add(life), "192.0.2.1", "a browser")
+	session, err := s.CreateSession(t.Context(), account, store.SignIn{TokenHash: []byte(token), ExpiresAt: stack.Now().Add(life), IP: "192.0.2.1", UserAgent: "a browser"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,10 +46,24 @@ func (on suite) TestCreateSession_RefusesAnAccountThatWasDeletedMeanwhile(t *tes
 	if _, err := s.DeleteAccount(t.Context(), ana.ID, whatever); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.CreateSession(t.Context(), ana, []byte("a"), stack.Now().Add(time.Hour), "192.0.2.1", "a browser")
+	_, err := s.CreateSession(t.Context(), ana, store.SignIn{TokenHash: []byte("a"), ExpiresAt: stack.Now().Add(time.Hour)})
 	wantKind(t, err, stack.Unauthenticated)
 	if isSignedIn(t, s, "a") {
 		t.Error("the account that is gone is signed in")
+	}
+}
+
+func (on suite) TestCreateSession_RefusesAPasswordThatWasChangedMeanwhile(t *testing.T) {
+	s, _ := on.open(t)
+	ana := newAccount(t, s, "ana@example.com")
+	for hash, want := range map[string]stack.Kind{"hash of " + ana.Email: stack.Unauthenticated, "a new hash": 0, "": 0} {
+		if err := s.SetPassword(t.Context(), ana.ID, "a new hash", 0); err != nil {
+			t.Fatal(err)
+		}
+		_, err := s.CreateSession(t.Context(), ana, store.SignIn{TokenHash: []byte("a"), PasswordHash: hash, ExpiresAt: stack.Now().Add(time.Hour)})
+		if stack.KindOf(err) != want || isSignedIn(t, s, "a") != (want == 0) {
+			t.Errorf("checked against %q: %v", hash, err)
+		}
 	}
 }
 
