@@ -125,7 +125,8 @@ func (d *Domains) order(ctx context.Context, of stack.Domain) {
 	})
 }
 
-// forget removes the certificate of a host unless a stack has it active or lost.
+// forget removes the certificate of a host unless a stack has it active or lost, or is to have it
+// from another stack of its account.
 func (d *Domains) forget(ctx context.Context, host string) {
 	if d.cfg.Certificates == nil {
 		return
@@ -141,8 +142,9 @@ func (d *Domains) forget(ctx context.Context, host string) {
 	}
 }
 
-// keepSwept removes the certificates of hosts that no stack has active or lost, now and again,
-// until ctx ends: a host may be removed after it was lost, or while no server runs.
+// keepSwept removes the certificates of hosts that forget does not keep, now and again, until ctx
+// ends: a host may be removed after it was lost, or while no server runs, and a pending domain may
+// keep the certificate no longer.
 func (d *Domains) keepSwept(ctx context.Context) {
 	for d.cfg.Certificates != nil {
 		d.sweep(ctx)

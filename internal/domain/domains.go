@@ -26,10 +26,13 @@ type Store interface {
 	ActiveDomains(ctx context.Context) ([]stack.Domain, error)
 	// ActiveDomain returns nil if there is none with the host.
 	ActiveDomain(ctx context.Context, host string) (*stack.Domain, error)
-	// ProvedDomain reports whether a stack has the host active or lost.
+	// ProvedDomain reports whether a stack has the host active or lost, or pending in place of
+	// an active one of the same account that was removed.
 	ProvedDomain(ctx context.Context, host string) (bool, error)
 	AddDomain(ctx context.Context, d stack.Domain) (after stack.Domain, added bool, err error)
 	UpdateDomain(ctx context.Context, stackID, host string, fn func(d, holder *stack.Domain) error) (stack.Domain, error)
+	// RemoveDomain lets pending domains of the account with the same host keep the certificate
+	// of an active one, and has them checked at once, as the deletion of a stack does.
 	RemoveDomain(ctx context.Context, stackID, host string) error
 	// TakeDueDomains returns domains whose check is due, at most as many as most and as each
 	// for an account, none of the accounts in busy, and puts their checks off.
@@ -150,8 +153,9 @@ func (d *Domains) Add(ctx context.Context, s *stack.Stack, host, service string)
 	return d.view(ctx, s, after, d.lookUpHere(ctx)), added, d.Load(ctx)
 }
 
-// Remove removes a domain of a stack with its certificate; NotFound if the stack does not
-// have it.
+// Remove removes a domain of a stack with its certificate, unless the domain is active and
+// another stack of the account has the host pending: that one is checked at once and keeps the
+// certificate. NotFound if the stack does not have it.
 func (d *Domains) Remove(ctx context.Context, s *stack.Stack, host string) error {
 	host = d.canonical(host)
 	if err := d.cfg.Store.RemoveDomain(ctx, s.ID, host); err != nil {

@@ -154,7 +154,8 @@ func (d *Domains) follow(ctx context.Context) {
 	}
 }
 
-// Load reads the active domains and routes them. The certificates of those that were removed go.
+// Load reads the active domains and routes them. The certificates of those that were removed go,
+// and stacks of the same account that have their hosts pending are checked at once.
 func (d *Domains) Load(ctx context.Context) error {
 	d.loading.Lock()
 	defer d.loading.Unlock()
@@ -176,6 +177,7 @@ func (d *Domains) Load(ctx context.Context) error {
 	d.cfg.Route(hosts)
 	for host := range before {
 		if _, still := hosts[host]; !still {
+			d.checks.ring()
 			d.forget(ctx, host)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/miekg/dns"
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/stack"
@@ -237,6 +238,83 @@ func TestRun_ADeletedStackFreesTheCertificatesOfLostDomains(t *testing.T) {
 	require.True(t, has, "a lost domain may come back")
 	e.delete(k)
 	a.forgotten(t, host)
+}
+
+// moving returns two stacks of an account: the first has the host active, with a certificate, and
+// the second has it pending, for the only reason that the first has it.
+func (e *env) moving() (first, second *stack.Stack) {
+	e.t.Helper()
+	first = e.claimed("ana@example.com")
+	second = e.stackOf(first.Owner)
+	e.dns.Set(e.t, host, address)
+	e.prove(host, e.add(first, host))
+	of := e.check(first, host)
+	require.Equal(e.t, stack.DomainActive, of.Status)
+	e.domains.order(e.t.Context(), of)
+	e.add(second, host)
+	e.add(e.claimed("bob@example.com"), host)
+	pending := e.check(second, host)
+	require.Contains(e.t, pending.Reason, "remove it there first")
+	require.Greater(e.t, time.Until(pending.NextCheck), 30*time.Second)
+	<-e.domains.checks // rung by add
+	return first, second
+}
+
+// moves are the ways in which the first of two stacks makes room for the second.
+var moves = map[string]func(e *env, k *stack.Stack){
+	"the domain is removed": func(e *env, k *stack.Stack) { require.NoError(e.t, e.domains.Remove(e.t.Context(), k, host)) },
+	"the stack is deleted": func(e *env, k *stack.Stack) {
+		e.delete(k)
+		require.NoError(e.t, e.domains.Load(e.t.Context()))
+	},
+}
+
+func TestMove_OfAHostWithinAnAccountKeepsItsCertificate(t *testing.T) {
+	for name, move := range moves {
+		t.Run(name, func(t *testing.T) {
+			e, a := newRunning(t, func(cfg *Config) { cfg.Times, cfg.Orders = testTimes, &some{left: map[string]int{}} })
+			first, second := e.moving()
+			until, _ := a.Until(t.Context(), host)
+			move(e, first)
+			require.Len(t, e.domains.checks, 1, "nobody looks for the check that is due")
+			e.domains.sweep(t.Context())
+			e.run()
+			e.eventually(second, host, func(v View) bool { return v.Domain.Status == stack.DomainActive && v.Domain.NextOrder.IsZero() })
+			require.Equal(t, until, e.get(second, host).Until)
+			require.Equal(t, 1, a.ordered(host))
+		})
+	}
+}
+
+func TestMove_ThatFailsLeavesNoCertificate(t *testing.T) {
+	for name, fail := range map[string]func(e *env, k *stack.Stack){
+		"the domain is removed": moves["the domain is removed"],
+		"the stack is deleted":  moves["the stack is deleted"],
+		"the proof is gone": func(e *env, k *stack.Stack) {
+			e.prove(host)
+			require.Equal(e.t, stack.DomainPending, e.check(k, host).Status)
+		},
+		"it is given up": func(e *env, k *stack.Stack) {
+			e.dns.Fail("_berth."+host, dns.RcodeServerFailure)
+			of, err := e.store.UpdateDomain(e.t.Context(), k.ID, host, func(d, _ *stack.Domain) error { d.WatchedSince = d.WatchedSince.Add(-testTimes.Pending); return nil })
+			require.NoError(e.t, err)
+			after, err := e.domains.check(e.t.Context(), of, false)
+			require.NoError(e.t, err)
+			require.True(e.t, after.NextCheck.IsZero())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, a := newRunning(t, func(cfg *Config) { cfg.Times = testTimes })
+			first, second := e.moving()
+			require.NoError(t, e.domains.Remove(t.Context(), first, host))
+			_, has := a.Until(t.Context(), host)
+			require.True(t, has)
+			fail(e, second)
+			e.domains.sweep(t.Context())
+			_, has = a.Until(t.Context(), host)
+			require.False(t, has)
+		})
+	}
 }
 
 func TestOrder_OfAHostThatIsRemovedMeanwhileLeavesNoCertificate(t *testing.T) {

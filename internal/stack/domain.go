@@ -40,7 +40,7 @@ type Domain struct {
 
 	FailedOrders int       // orders of a certificate that failed in a row
 	OrderError   string    // why the last one failed, or was put off
-	NextOrder    time.Time // when one is to be made; zero for never
+	NextOrder    time.Time // when one is to be made; zero for never. A pending domain has it while it keeps the certificate of one that was removed
 }
 
 // DomainTimes are the times of the checks of domains.
@@ -75,7 +75,7 @@ func (d *Domain) Checked(f Finding, holder *Domain, times DomainTimes, now time.
 	proved := f.Answered && f.Proves(*d)
 	if !f.Answered || proved && !f.Resolved && d.Status != DomainActive {
 		d.Reason = f.Reason
-		d.NextCheck = d.after(times, now, max(times.Every/24, times.PendingEvery))
+		d.checkAfter(times, now, max(times.Every/24, times.PendingEvery))
 		return
 	}
 	last := d.CheckedAt
@@ -87,12 +87,12 @@ func (d *Domain) Checked(f Finding, holder *Domain, times DomainTimes, now time.
 		d.MissingSince = time.Time{}
 	case !f.Leads:
 	case holder != nil && f.Proves(*holder):
-		d.Reason = heldBy(d, holder)
+		d.Reason, d.NextOrder = heldBy(d, holder), time.Time{}
 	default:
 		holder.yield()
 		d.Status, d.MissingSince, d.NextOrder = DomainActive, time.Time{}, now
 	}
-	d.NextCheck = d.after(times, now, times.Every)
+	d.checkAfter(times, now, times.Every)
 	if end := d.MissingSince.Add(times.Grace); d.Status == DomainActive && !d.MissingSince.IsZero() && end.Before(d.NextCheck) {
 		d.NextCheck = end
 	}
@@ -105,24 +105,25 @@ func (d *Domain) Asked(now time.Time) {
 	}
 }
 
-// after returns when a domain is checked next; rest is the time until then if it is not
-// pending.
-func (d *Domain) after(times DomainTimes, now time.Time, rest time.Duration) time.Time {
+// checkAfter sets when a domain is checked next; rest is the time until then if it is not
+// pending. A pending domain that is checked no more keeps no certificate.
+func (d *Domain) checkAfter(times DomainTimes, now time.Time, rest time.Duration) {
 	if d.Status != DomainPending {
-		return now.Add(rest)
+		d.NextCheck = now.Add(rest)
+		return
 	}
-	next := now.Add(times.PendingEvery)
-	if next.After(d.WatchedSince.Add(times.Pending)) {
-		return time.Time{}
+	if d.NextCheck = now.Add(times.PendingEvery); d.NextCheck.After(d.WatchedSince.Add(times.Pending)) {
+		d.NextCheck, d.NextOrder = time.Time{}, time.Time{}
 	}
-	return next
 }
 
 // unproved records that the proof is missing. An active domain is lost once that has lasted
 // for the time of grace. Of the time since the last check with an answer, no more than the
-// interval of checks counts: in the rest nothing answered, or no server ran.
+// interval of checks counts: in the rest nothing answered, or no server ran. A pending domain
+// keeps no certificate any more.
 func (d *Domain) unproved(times DomainTimes, last, now time.Time) {
 	if d.Status != DomainActive {
+		d.NextOrder = time.Time{}
 		return
 	}
 	if d.MissingSince.IsZero() {

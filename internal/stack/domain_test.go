@@ -195,6 +195,36 @@ func TestDomain_AHolderYieldsOnlyWithoutItsProof(t *testing.T) {
 	}
 }
 
+func TestDomain_PendingKeepsACertificateUntilItsClaimFails(t *testing.T) {
+	now := stack.Now()
+	for name, tt := range map[string]struct {
+		found  stack.Finding
+		holder bool
+		after  time.Duration
+		kept   bool
+	}{
+		"it is found":                 {found, false, 0, true},
+		"it leads elsewhere":          {elsewhere, false, 0, true},
+		"there is no answer":          {unanswered, false, 0, true},
+		"the proof is missing":        {missing, false, 0, false},
+		"another stack has the host":  {found, true, 0, false},
+		"it leads elsewhere too long": {elsewhere, false, domainTimes.Pending, false},
+		"nothing answers too long":    {unanswered, false, domainTimes.Pending, false},
+	} {
+		d := stack.NewDomain("stk_2", "www.example.com", "web", now)
+		d.NextOrder = now
+		var holder *stack.Domain
+		if tt.holder {
+			active := aDomain(now)
+			holder = &active
+		}
+		d.Checked(tt.found, holder, domainTimes, now.Add(tt.after))
+		if kept := !d.NextOrder.IsZero(); kept != tt.kept {
+			t.Errorf("%s: kept: %t", name, kept)
+		}
+	}
+}
+
 func TestDomain_FailedOrdersWaitForADayAtMost(t *testing.T) {
 	now := stack.Now()
 	d := aDomain(now)

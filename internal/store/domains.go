@@ -83,10 +83,11 @@ func (s *Store) ActiveDomain(ctx context.Context, host string) (*stack.Domain, e
 	return s.oneDomain(ctx, s.read, "d.host = ? AND d.status = 'active'", host)
 }
 
-// ProvedDomain reports whether a stack has a host active or lost: then it has been proved to be
-// its owner's, and may have a certificate.
+// ProvedDomain reports whether a stack has a host active or lost, or pending in place of an active
+// one of the same account that was removed: then it has been proved to be its owner's, and may
+// have a certificate.
 func (s *Store) ProvedDomain(ctx context.Context, host string) (bool, error) {
-	_, has, err := readOne(ctx, s, s.read, "look for the domain "+host, onlyPlace[int], "SELECT 1 FROM domains WHERE host = ? AND status <> 'pending' LIMIT 1", host)
+	_, has, err := readOne(ctx, s, s.read, "look for the domain "+host, onlyPlace[int], "SELECT 1 FROM domains WHERE host = ? AND (status <> 'pending' OR next_order IS NOT NULL) LIMIT 1", host)
 	return has, err
 }
 
@@ -225,7 +226,9 @@ func (s *Store) markPrimary(ctx context.Context, tx *sql.Tx, before, d stack.Dom
 	return s.save(ctx, tx, k, nil)
 }
 
-// RemoveDomain removes a domain of a stack; NotFound if the stack does not have it.
+// RemoveDomain removes a domain of a stack; NotFound if the stack does not have it. If it is
+// active, pending domains of the account with the same host keep its certificate and are checked
+// at once.
 func (s *Store) RemoveDomain(ctx context.Context, stackID, host string) error {
 	err := s.transact(ctx, func(tx *sql.Tx) error {
 		d, err := s.findDomain(ctx, tx, stackID, host)
@@ -239,12 +242,26 @@ func (s *Store) RemoveDomain(ctx context.Context, stackID, host string) error {
 				return err
 			}
 		}
+		if err := s.handDown(ctx, tx, *d); err != nil {
+			return err
+		}
 		return s.exec(ctx, tx, "remove domain "+host, "DELETE FROM domains WHERE stack_id = ? AND host = ?", stackID, host)
 	})
 	if err == nil {
 		s.watch.wake(stackID)
 	}
 	return err
+}
+
+// handDown lets pending domains of the same account with the host of one that is about to be
+// removed keep its certificate if it is active, and has them checked at once.
+func (s *Store) handDown(ctx context.Context, tx *sql.Tx, d stack.Domain) error {
+	if d.Status != stack.DomainActive {
+		return nil
+	}
+	now := micros(stack.Now())
+	return s.exec(ctx, tx, "hand down the domain "+d.Host, `UPDATE domains SET next_check = ?, next_order = ?
+		WHERE host = ? AND status = 'pending' AND stack_id IN (SELECT id FROM stacks WHERE owner = ?)`, now, now, d.Host, d.Owner)
 }
 
 // TakeDueDomains returns domains whose check is due, and puts their checks off, so that no
@@ -296,7 +313,16 @@ func (s *Store) DueOrders(ctx context.Context, now time.Time) ([]stack.Domain, e
 	return s.listDomains(ctx, s.read, "d.status = 'active' AND d.next_order <= ? ORDER BY d.next_order", micros(now))
 }
 
-// forgetDomains removes the domains of a deleted stack.
+// forgetDomains removes the domains of a deleted stack, as RemoveDomain does.
 func (s *Store) forgetDomains(ctx context.Context, tx *sql.Tx, stackID string) error {
+	all, err := s.listDomains(ctx, tx, "d.stack_id = ?", stackID)
+	if err != nil {
+		return err
+	}
+	for _, d := range all {
+		if err := s.handDown(ctx, tx, d); err != nil {
+			return err
+		}
+	}
 	return s.exec(ctx, tx, "remove the domains of "+stackID, "DELETE FROM domains WHERE stack_id = ?", stackID)
 }

@@ -286,3 +286,49 @@ func (on suite) TestDomains_GoWithTheirStack(t *testing.T) {
 		t.Errorf("that of another stack has gone, too: %v", err)
 	}
 }
+
+func (on suite) TestDomains_AreHandedDownWithinTheirAccount(t *testing.T) {
+	const host = "www.example.com"
+	for name, remove := range map[string]func(s *store.Store, k *stack.Stack) error{
+		"the domain is removed": func(s *store.Store, k *stack.Stack) error { return s.RemoveDomain(t.Context(), k.ID, host) },
+		"the stack is deleted": func(s *store.Store, k *stack.Stack) error {
+			_, err := s.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete(stack.Now()) })
+			return err
+		},
+	} {
+		for _, status := range []stack.DomainStatus{stack.DomainActive, stack.DomainLost, stack.DomainPending} {
+			s, _ := on.open(t)
+			first := owned(t, s, "")
+			second, stranger := owned(t, s, first.Owner), owned(t, s, "")
+			for _, k := range []*stack.Stack{first, second, stranger} {
+				addDomain(t, s, k, host)
+				addDomain(t, s, k, "other.example.com")
+			}
+			later := stack.Now().Add(time.Hour)
+			for _, k := range []*stack.Stack{second, stranger} {
+				if _, err := s.UpdateDomain(t.Context(), k.ID, host, func(d, _ *stack.Domain) error { d.NextCheck = later; return nil }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := s.UpdateDomain(t.Context(), first.ID, host, func(d, _ *stack.Domain) error { d.Status = status; return nil }); err != nil {
+				t.Fatal(err)
+			}
+			if err := remove(s, first); err != nil {
+				t.Fatal(err)
+			}
+			handed := status == stack.DomainActive
+			if proved, err := s.ProvedDomain(t.Context(), host); proved != handed || err != nil {
+				t.Errorf("%s, %s: proved: %t, %v", name, status, proved, err)
+			}
+			if d, err := s.Domain(t.Context(), second.ID, host); err != nil || d.NextCheck.Before(later) != handed || d.NextOrder.IsZero() == handed {
+				t.Errorf("%s, %s: that of the account is %+v, %v", name, status, d, err)
+			}
+			if d, err := s.Domain(t.Context(), stranger.ID, host); err != nil || !d.NextCheck.Equal(later) || !d.NextOrder.IsZero() {
+				t.Errorf("%s, %s: that of a stranger is %+v, %v", name, status, d, err)
+			}
+			if d, err := s.Domain(t.Context(), second.ID, "other.example.com"); err != nil || !d.NextOrder.IsZero() {
+				t.Errorf("%s, %s: another host is %+v, %v", name, status, d, err)
+			}
+		}
+	}
+}
