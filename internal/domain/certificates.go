@@ -45,12 +45,13 @@ func (d *Domains) BeginOrder(ctx context.Context, host string) (ended func(error
 		return nil, fmt.Errorf("%w: %s", errPutOff, why)
 	}
 	return func(err error) {
-		d.note(ctx, *of, func(of *stack.Domain) {
-			if err == nil {
-				of.Ordered()
-				return
+		d.note(ctx, *of, func(now *stack.Domain) {
+			switch {
+			case err != nil:
+				now.OrderFailed("no certificate was issued: "+err.Error(), stack.Now())
+			case now.NextOrder.Equal(of.NextOrder): // else forget may have removed the certificate
+				now.Ordered()
 			}
-			of.OrderFailed("no certificate was issued: "+err.Error(), stack.Now())
 		})
 		if err == nil { // the domain may have been removed meanwhile
 			d.forget(context.WithoutCancel(ctx), of.Host)
@@ -114,13 +115,13 @@ func (d *Domains) order(ctx context.Context, of stack.Domain) {
 	if ctx.Err() != nil {
 		return
 	}
-	now := stack.Now()
-	d.note(ctx, of, func(of *stack.Domain) {
+	ended := stack.Now()
+	d.note(ctx, of, func(now *stack.Domain) {
 		switch {
-		case err == nil:
-			of.Ordered()
-		case !of.NextOrder.After(now): // it failed before BeginOrder
-			of.OrderFailed("no certificate was ordered: "+err.Error(), now)
+		case err == nil && now.NextOrder.Equal(of.NextOrder): // else forget may have removed the certificate
+			now.Ordered()
+		case err != nil && !now.NextOrder.After(ended): // it failed before BeginOrder
+			now.OrderFailed("no certificate was ordered: "+err.Error(), ended)
 		}
 	})
 }
@@ -135,11 +136,23 @@ func (d *Domains) forget(ctx context.Context, host string) {
 	defer cancel()
 	proved, err := d.cfg.Store.ProvedDomain(limited, host)
 	if err == nil && !proved {
-		err = d.cfg.Certificates.Forget(limited, host)
+		err = errors.Join(d.cfg.Certificates.Forget(limited, host), d.orderAnew(limited, host))
 	}
 	if err != nil && ctx.Err() == nil {
 		d.cfg.Log.Warn("the certificate of a removed domain was not removed; trying again in some minutes", "host", host, "error", err)
 	}
+}
+
+// orderAnew has a certificate ordered for a host whose certificate was just removed if a stack has
+// got it active meanwhile: it may have found that certificate.
+func (d *Domains) orderAnew(ctx context.Context, host string) error {
+	of, err := d.cfg.Store.ActiveDomain(ctx, host)
+	if err != nil || of == nil {
+		return err
+	}
+	d.note(ctx, *of, func(of *stack.Domain) { of.NextOrder = stack.Now() })
+	d.orders.ring()
+	return nil
 }
 
 // keepSwept removes the certificates of hosts that forget does not keep, now and again, until ctx

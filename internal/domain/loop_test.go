@@ -19,6 +19,8 @@ import (
 type authority struct {
 	begin  func(ctx context.Context, host string) (func(error), error)
 	during func() // is called while an order is under way, unless it is nil
+	found  func() // is called when there is a certificate already, unless it is nil
+	forget func() // is called before a certificate is removed, unless it is nil
 
 	mu     sync.Mutex
 	fails  error
@@ -28,6 +30,9 @@ type authority struct {
 
 func (a *authority) Obtain(ctx context.Context, host string) error {
 	if _, has := a.Until(ctx, host); has {
+		if a.found != nil {
+			a.found()
+		}
 		return nil
 	}
 	ended, err := a.begin(ctx, host)
@@ -56,6 +61,9 @@ func (a *authority) Until(_ context.Context, host string) (time.Time, bool) {
 }
 
 func (a *authority) Forget(_ context.Context, host string) error {
+	if a.forget != nil {
+		a.forget()
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.issued, host)
@@ -345,6 +353,63 @@ func TestOrder_OfAHostThatIsRemovedMeanwhileLeavesNoCertificate(t *testing.T) {
 			require.Equal(t, tt.kept, has)
 		})
 	}
+}
+
+func TestForget_OrdersAnewForWhoeverGetsTheHostMeanwhile(t *testing.T) {
+	for name, noted := range map[string]bool{ // before the certificate is removed
+		"the old certificate is found and noted":         true,
+		"the old certificate is found but not yet noted": false,
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, a := newRunning(t, func(cfg *Config) { cfg.Times = testTimes })
+			ana, bob := e.claimed("ana@example.com"), e.claimed("bob@example.com")
+			e.dns.Set(t, host, address)
+			hers, his := e.add(ana, host), e.add(bob, host)
+			e.prove(host, hers, his)
+			e.domains.order(t.Context(), e.check(ana, host))
+			var ordering sync.WaitGroup
+			found, removed := make(chan struct{}), make(chan struct{})
+			a.forget = func() {
+				a.forget = nil
+				of := e.check(bob, host)
+				require.Equal(t, stack.DomainActive, of.Status)
+				<-e.domains.orders // rung by check
+				a.found = func() { close(found); <-removed }
+				if noted {
+					close(removed)
+				}
+				ordering.Go(func() { e.domains.order(t.Context(), of) })
+				if <-found; noted {
+					ordering.Wait()
+					require.Zero(t, e.get(bob, host).Domain.NextOrder)
+				}
+			}
+			<-e.domains.orders // rung by check
+			require.NoError(t, e.domains.Remove(t.Context(), ana, host))
+			if !noted {
+				close(removed)
+			}
+			ordering.Wait()
+			a.found = nil
+			require.Len(t, e.domains.orders, 1, "nobody looks for the order that is due")
+			e.run()
+			e.eventually(bob, host, func(v View) bool { return !v.Until.IsZero() && v.Domain.NextOrder.IsZero() })
+			require.Equal(t, 2, a.ordered(host))
+		})
+	}
+}
+
+func TestOrder_WhoseCertificateIsRemovedBeforeItEndsIsMadeAnew(t *testing.T) {
+	e, _ := newRunning(t)
+	k := e.claimed("ana@example.com")
+	e.dns.Set(t, host, address)
+	e.prove(host, e.add(k, host))
+	require.Equal(t, stack.DomainActive, e.check(k, host).Status)
+	ended, err := e.domains.BeginOrder(t.Context(), host)
+	require.NoError(t, err)
+	require.NoError(t, e.domains.orderAnew(t.Context(), host))
+	ended(nil)
+	require.NotZero(t, e.get(k, host).Domain.NextOrder)
 }
 
 func TestRun_RemovesCertificatesOfDomainsThatWereRemovedMeanwhile(t *testing.T) {
