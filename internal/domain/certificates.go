@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -141,6 +143,24 @@ func (d *Domains) forget(ctx context.Context, host string) {
 	if err != nil && ctx.Err() == nil {
 		d.cfg.Log.Warn("the certificate of a removed domain was not removed; trying again in some minutes", "host", host, "error", err)
 	}
+	if err == nil && !proved {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.left, host)
+	}
+}
+
+// leave removes the certificate of a host that is active no longer, unless forget keeps it. Then
+// sweeps look for that host: it stays in the memory of this node, even if another node removes it
+// from what they share.
+func (d *Domains) leave(ctx context.Context, host string) {
+	if d.cfg.Certificates == nil {
+		return
+	}
+	d.mu.Lock()
+	d.left[host] = true
+	d.mu.Unlock()
+	d.forget(ctx, host)
 }
 
 // orderAnew has a certificate ordered for a host whose certificate was just removed if a stack has
@@ -172,6 +192,9 @@ func (d *Domains) sweep(ctx context.Context) {
 	if err != nil && ctx.Err() == nil {
 		d.cfg.Log.Warn("the certificates of removed domains could not be looked for; trying again in some minutes", "error", err)
 	}
+	d.mu.Lock()
+	names = slices.AppendSeq(names, maps.Keys(d.left))
+	d.mu.Unlock()
 	for _, name := range names {
 		if !d.own(name) && !d.routed(name) {
 			d.forget(ctx, name)

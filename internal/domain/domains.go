@@ -48,7 +48,7 @@ type Certificates interface {
 	Obtain(ctx context.Context, host string) error
 	// Until returns the end of a host's certificate; false if there is none.
 	Until(ctx context.Context, host string) (time.Time, bool)
-	// Forget removes the certificate of a host.
+	// Forget removes the certificate of a host, also from the memory of this node.
 	Forget(ctx context.Context, host string) error
 	// Names returns the names that have certificates.
 	Names(ctx context.Context) ([]string, error)
@@ -90,6 +90,7 @@ type Domains struct {
 	active   map[string]string // the hosts that were routed last
 	checking map[string]int    // by account: checks that were due and are under way
 	ordering map[string]bool   // hosts whose order is under way
+	left     map[string]bool   // hosts that are active no longer and whose certificate was not removed here
 }
 
 // New returns Domains that route nothing before Load.
@@ -97,7 +98,7 @@ func New(cfg Config) *Domains {
 	return &Domains{
 		cfg:  cfg,
 		base: strings.ToLower(cfg.URLs.Base.Hostname()), apps: strings.ToLower(cfg.URLs.AppsDomain), sweepEvery: sweepEvery,
-		checks: newBell(), orders: newBell(), active: map[string]string{}, checking: map[string]int{}, ordering: map[string]bool{},
+		checks: newBell(), orders: newBell(), active: map[string]string{}, checking: map[string]int{}, ordering: map[string]bool{}, left: map[string]bool{},
 	}
 }
 

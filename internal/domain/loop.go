@@ -178,7 +178,7 @@ func (d *Domains) Load(ctx context.Context) error {
 	for host := range before {
 		if _, still := hosts[host]; !still {
 			d.checks.ring()
-			d.forget(ctx, host)
+			d.leave(ctx, host)
 		}
 	}
 	return nil

@@ -21,6 +21,7 @@ type authority struct {
 	during func() // is called while an order is under way, unless it is nil
 	found  func() // is called when there is a certificate already, unless it is nil
 	forget func() // is called before a certificate is removed, unless it is nil
+	cached bool   // what is issued is in the memory of a node, and another has removed it elsewhere
 
 	mu     sync.Mutex
 	fails  error
@@ -73,6 +74,9 @@ func (a *authority) Forget(_ context.Context, host string) error {
 func (a *authority) Names(context.Context) (names []string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.cached {
+		return nil, nil
+	}
 	for name := range a.issued {
 		names = append(names, name)
 	}
@@ -323,6 +327,26 @@ func TestMove_ThatFailsLeavesNoCertificate(t *testing.T) {
 			require.False(t, has)
 		})
 	}
+}
+
+func TestSweep_RemovesWhatAnotherNodeHasRemovedFromMemory(t *testing.T) {
+	e, a := newRunning(t, func(cfg *Config) { cfg.Times = testTimes })
+	a.cached = true
+	k := e.claimed("ana@example.com")
+	e.dns.Set(t, host, address)
+	e.prove(host, e.add(k, host))
+	e.domains.order(t.Context(), e.check(k, host))
+	_, err := e.store.UpdateDomain(t.Context(), k.ID, host, func(d, _ *stack.Domain) error { d.Status = stack.DomainLost; return nil })
+	require.NoError(t, err)
+	require.NoError(t, e.domains.Load(t.Context()))
+	e.domains.sweep(t.Context())
+	_, has := a.Until(t.Context(), host)
+	require.True(t, has, "a lost domain may come back")
+	e.delete(k)
+	e.domains.sweep(t.Context())
+	_, has = a.Until(t.Context(), host)
+	require.False(t, has)
+	require.Empty(t, e.domains.left)
 }
 
 func TestOrder_OfAHostThatIsRemovedMeanwhileLeavesNoCertificate(t *testing.T) {
