@@ -151,7 +151,9 @@ func TestPostgres_AwayInTheMiddleOfAStartIsWaitedFor(t *testing.T) {
 				}
 				require.Equal(t, "the site", h.get(t, site.url("web", "/")).body, "cut at message %d", n)
 			}
-			database.arm(0)
+			h.kill(t)
+			database.arm(0) // before the message comes that is cut
+			h.run(t)
 			h.redeploy(t, site, page("another"), nil)
 			require.Contains(t, h.log.String(), "the database is not available, and the server waits for it")
 			require.NotContains(t, h.log.String(), postgrestest.Password)
