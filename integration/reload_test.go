@@ -417,7 +417,7 @@ func TestReload_HoldsNobodyUpForASlowUpload(t *testing.T) {
 // A reload comes to an end beside commands of which one is under way at every moment.
 func TestReload_ComesToAnEndBesideCommandsThatOverlap(t *testing.T) {
 	t.Parallel()
-	h := start(t, with("BERTH_DRAIN", "2s"))
+	h := start(t)
 	st := h.live(t, program(t), manifest(programManifest))
 	over, ended := make(chan struct{}), make(chan error)
 	const at = 3 // commands at a time
