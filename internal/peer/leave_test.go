@@ -18,8 +18,9 @@ import (
 func TestForward_EndsWhatIsUnderWayWhenTheOwnersServerStops(t *testing.T) {
 	for version := 1; version <= peer.Protocol; version++ {
 		t.Run(fmt.Sprint("version ", version), func(t *testing.T) {
-			const requests = 50
+			const requests = 10
 			begun, goOn := make(chan struct{}, requests), make(chan struct{})
+			letGo := sync.OnceFunc(func() { close(goOn) })
 			w := newWorld(t)
 			w.give(theStack, "n2")
 			first, second := w.joinAt(version, "n1", noAPI("n1")), w.joinAt(version, "n2", noAPI("n2"))
@@ -35,16 +36,19 @@ func TestForward_EndsWhatIsUnderWayWhenTheOwnersServerStops(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			client := newClient(t)
 			var asked sync.WaitGroup
+			defer asked.Wait()
+			defer letGo()
 			for range requests {
 				asked.Go(func() {
-					if res, text := first.ask(t, "GET", theHost, "/", nil, nil); res.StatusCode != 200 || text != "begun, ended" {
-						t.Errorf("%s %q", res.Status, text)
+					if text, err := first.post(client, "/", ""); err != nil || text != "begun, ended" {
+						t.Errorf("%q %v", text, err)
 					}
 				})
 			}
 			for range requests {
-				<-begun
+				within(t, "all requests begin", begun)
 			}
 			stopped := make(chan error, 1)
 			go func() {
@@ -57,7 +61,7 @@ func TestForward_EndsWhatIsUnderWayWhenTheOwnersServerStops(t *testing.T) {
 				t.Fatalf("the server stopped before its requests had ended: %v", err)
 			case <-time.After(200 * time.Millisecond):
 			}
-			close(goOn)
+			letGo()
 			asked.Wait()
 			if err := <-stopped; err != nil {
 				t.Errorf("the server stopped with %v", err)
@@ -81,7 +85,7 @@ func TestPing_BreaksOffWhatANodeThatStandsStillWasAsked(t *testing.T) {
 		return err
 	}
 	ask := func() (int, string) {
-		res, text := first.ask(t, "POST", theHost, "/", strings.NewReader("once"), nil)
+		res, text := first.ask(t, "POST", theHost, "/", strings.NewReader(strings.Repeat("x", atLeast)), nil)
 		return res.StatusCode, text
 	}
 	if status, text := ask(); status != 200 {
@@ -95,7 +99,7 @@ func TestPing_BreaksOffWhatANodeThatStandsStillWasAsked(t *testing.T) {
 			t.Errorf("%d %s", status, text)
 		}
 	}()
-	<-way.stuck // the request is on the connection that was there before
+	within(t, "the request is on the connection that was there before", way.stuck)
 	for over := false; !over; {
 		if err := ping(); err == nil {
 			t.Fatal("a node that stands still answers a ping")
@@ -116,8 +120,11 @@ func TestPing_BreaksOffWhatANodeThatStandsStillWasAsked(t *testing.T) {
 type way struct {
 	addr  string
 	open  sync.RWMutex  // locked while it is blocked
-	stuck chan struct{} // has a value once bytes wait
+	stuck chan struct{} // has a value once atLeast bytes wait, which came the same way
 }
+
+// atLeast is more than is said on a connection beside requests.
+const atLeast = 4 << 10
 
 func newWay(t *testing.T, to string) *way {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -158,6 +165,13 @@ func (w *way) pass(to, from net.Conn) {
 			return
 		}
 		if !w.open.TryRLock() {
+			for n < atLeast {
+				more, err := from.Read(buf[n:])
+				if err != nil {
+					return
+				}
+				n += more
+			}
 			select {
 			case w.stuck <- struct{}{}:
 			default:
