@@ -86,7 +86,7 @@ func newEnv(t *testing.T, change ...func(*Config)) *env {
 func secure(c *Config) { c.URLs.Base = &url.URL{Scheme: "https", Host: "berth.example.com"} }
 
 func (e *env) end() {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	e.client.CloseIdleConnections()
 	require.NoError(e.t, e.web.server.Shutdown(ctx))
