@@ -193,7 +193,7 @@ func TestProxy_StreamsInFlatMemory(t *testing.T) {
 	runtime.GC()
 	start, peak := heap(), uint64(0)
 	meter := meterFunc(func(n int) { peak = max(peak, heap()) })
-	res, err := newClient(t).Do(request(t, "GET", f.addr, "/", nil))
+	res, err := newClient(t).Do(request(t, "GET", f.addr, "/", nil).WithContext(t.Context()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestProxy_StreamsInFlatMemory(t *testing.T) {
 	if n != size || err != nil {
 		t.Fatalf("down: %d bytes, %v", n, err)
 	}
-	up := request(t, "PUT", f.addr, "/", io.TeeReader(io.LimitReader(zeros{}, size), &sampler{meter: meter}))
+	up := request(t, "PUT", f.addr, "/", io.TeeReader(io.LimitReader(zeros{}, size), &sampler{meter: meter})).WithContext(t.Context())
 	up.ContentLength = size
 	if res, body := send(t, up); res.StatusCode != 200 {
 		t.Fatal(res.Status, body)
