@@ -324,8 +324,6 @@ func TestConns_CountThePlainListenerToo(t *testing.T) {
 	require.Eventually(t, func() bool { return conns.total() == 0 }, 10*time.Second, time.Millisecond)
 }
 
-// Bytes that have come keep a connection from being closed to make room, from the kernel to the
-// request that they begin; when nothing has come of them it makes room again.
 // The second of two requests that come together is under way like the first.
 func TestConns_CountAPipelinedRequestOfThePlainListener(t *testing.T) {
 	conns, _ := bounded(1)
@@ -356,6 +354,8 @@ func TestConns_CountAPipelinedRequestOfThePlainListener(t *testing.T) {
 	conns.idleSeats(t, 1)
 }
 
+// Bytes that have come keep a connection from being closed to make room, from the kernel to the
+// request that they begin; when nothing has come of them it makes room again.
 func TestSeat_IsNotTakenFromWhatHasCome(t *testing.T) {
 	near, far := tcpPair(t)
 	s := newSeat(nil, near, "")
