@@ -57,6 +57,18 @@ func (h *Host) awaitDomain(t *testing.T, key string, st *Stack, host, status str
 	return now
 }
 
+// routed waits until an address answers with a status: routes change after their domain.
+func (h *Host) routed(t *testing.T, url string, status int) (r Reply) {
+	t.Helper()
+	eventually(t, fmt.Sprint(url, " answers ", status), func() error {
+		if r = h.get(t, url); r.status != status {
+			return fmt.Errorf("it answers %s", r)
+		}
+		return nil
+	})
+	return r
+}
+
 // under returns a stack whose service web is asked for under a domain.
 func (h *Host) under(st *Stack, host string) *Stack {
 	other := *st
@@ -87,7 +99,7 @@ func TestDomains_LeadToAServiceOfAClaimedStack(t *testing.T) {
 	server.Set(t, "_berth."+host, "TXT "+proof)
 	h.awaitDomain(t, ana, st, host, "active")
 
-	require.Equal(t, "hello from web", h.get(t, own.url("web", "/")).body)
+	require.Equal(t, "hello from web", h.routed(t, own.url("web", "/"), http.StatusOK).body)
 	seen := h.get(t, own.url("web", "/v0/stacks")).header
 	require.Empty(t, seen.Get("X-Robots-Tag"))
 	for _, path := range []string{"/dashboard", "/healthz", "/mcp", "/openapi.json"} {
@@ -121,7 +133,7 @@ func TestDomains_LeadToAServiceOfAClaimedStack(t *testing.T) {
 	require.Equal(t, "lost", h.domainOf(t, ana, st, http.MethodGet, "/"+host, "").json(t)["status"])
 	server.Set(t, "_berth."+host, "TXT forgotten")
 	h.awaitDomain(t, bob, other, host, "lost")
-	require.Equal(t, http.StatusNotFound, h.get(t, own.url("web", "/")).status)
+	h.routed(t, own.url("web", "/"), http.StatusNotFound)
 
 	server.Set(t, "_berth."+host, "TXT "+proof)
 	h.awaitDomain(t, ana, st, host, "active")

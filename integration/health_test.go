@@ -25,7 +25,7 @@ const checks = "services: [{name: web, runtime: node, start: node index.js, heal
 // TestHealth_FailureTellsTheReason deploys programs that do not come up.
 func TestHealth_FailureTellsTheReason(t *testing.T) {
 	t.Parallel()
-	h := start(t, with("BERTH_HEALTH_TIMEOUT", "20s"))
+	h := start(t, with("BERTH_HEALTH_TIMEOUT", "25s"))
 	cases := map[string]struct {
 		tree   Tree
 		fields Fields
@@ -33,7 +33,7 @@ func TestHealth_FailureTellsTheReason(t *testing.T) {
 	}{
 		"loopback": {
 			script(`require("http").createServer().listen(process.env.PORT, "127.0.0.1", () => console.log("ready"))`), nil,
-			[]string{"service web: not healthy within 20s: web listens on 127.0.0.1:8080; it must listen on 0.0.0.0:$PORT (8080)", "the end of its log:\nready"},
+			[]string{"service web: not healthy within 25s: web listens on 127.0.0.1:8080; it must listen on 0.0.0.0:$PORT (8080)", "the end of its log:\nready"},
 		},
 		"another port": {script(`require("http").createServer().listen(3000, "0.0.0.0")`), nil, []string{"web listens on 0.0.0.0:3000; it must listen on 0.0.0.0:$PORT (8080)"}},
 		"its own port": {
@@ -49,7 +49,7 @@ func TestHealth_FailureTellsTheReason(t *testing.T) {
 		"exception":      {script(`require("nothing")`), nil, []string{"exited with code 1", "Cannot find module 'nothing'"}},
 		"killed":         {script(`process.kill(process.pid, "SIGKILL")`), nil, []string{"exited with code 137"}},
 		"no program":     {script(``), manifest("services: [{name: web, runtime: node, start: nodee index.js}]"), []string{"exited with code 127", "nodee: not found"}},
-		"error answer":   {serves(`res.writeHead(500).end()`), manifest(checks), []string{"not healthy within 20s: GET /healthz answered 500 Internal Server Error; the health check passes with 2xx or 3xx", "it listens"}},
+		"error answer":   {serves(`res.writeHead(500).end()`), manifest(checks), []string{"not healthy within 25s: GET /healthz answered 500 Internal Server Error; the health check passes with 2xx or 3xx", "it listens"}},
 		"missing path":   {serves(`res.writeHead(req.url === "/healthz" ? 404 : 200).end()`), manifest(checks), []string{"GET /healthz answered 404 Not Found"}},
 		"no answer":      {serves(`undefined`), nil, []string{"it accepts connections on its port, but GET / got no HTTP answer (it timed out)"}},
 		"hangs up":       {serves(`req.socket.destroy()`), nil, []string{"it accepts connections on its port, but GET / got no HTTP answer (the program closed the connection)"}},

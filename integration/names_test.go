@@ -91,7 +91,7 @@ func (h *Host) underCalls(t *testing.T, st *Stack, do func(), allowed ...string)
 
 func TestNames_ReachTheirOwnGenerationOverEveryRedeploy(t *testing.T) {
 	t.Parallel()
-	h := start(t, with("BERTH_HEALTH_TIMEOUT", "15s"), with("BERTH_DRAIN", "2s"))
+	h := start(t, with("BERTH_HEALTH_TIMEOUT", "20s"), with("BERTH_DRAIN", "2s"))
 	st := h.live(t, callers("good"), manifest(callersManifest))
 	h.underCalls(t, st, func() {
 		require.Contains(t, h.redeploy(t, st, callers("broken"), manifest(callersManifest)).deployError(), "service api: not healthy")

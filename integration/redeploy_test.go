@@ -232,7 +232,7 @@ func TestRedeploy_ReleaseRunsOncePerGeneration(t *testing.T) {
 
 func TestRedeploy_OpenRequestsGetTheDrainTime(t *testing.T) {
 	t.Parallel()
-	h := start(t, with("BERTH_DRAIN", "10s"))
+	h := start(t, with("BERTH_DRAIN", "15s"))
 	st := h.live(t, program(t), manifest(programManifest))
 	old := h.inspect(t, st, "web")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -249,7 +249,7 @@ func TestRedeploy_OpenRequestsGetTheDrainTime(t *testing.T) {
 		return nil
 	})
 	require.Equal(t, 2, h.redeploy(t, st, program(t), manifest(programManifest)).Generation)
-	switched := time.Now()
+	switched := time.UnixMicro(int64(last(t, h.events(t, st), "stack.live").CreatedAt * 1e6))
 	require.Equal(t, "2", h.served(t, st, "web"))
 	require.NoError(t, ws.Write(ctx, websocket.MessageText, []byte("still there")))
 	_, got, err := ws.Read(ctx)

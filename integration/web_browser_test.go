@@ -180,20 +180,31 @@ func (b *Tab) open(path string) *Tab {
 	if strings.HasPrefix(path, "/") {
 		address = b.base + path
 	}
-	// The networks of other tests come and go beside the browser.
-	b.loads(chromedp.Navigate(address), "net::ERR_NETWORK_CHANGED")
+	b.loads(chromedp.Navigate(address))
 	return b
 }
 
-// loads does something that loads a page, and does it again after an error with a text.
-func (b *Tab) loads(action chromedp.Action[chromedp.Void], again string) {
+const (
+	// networkChanged is the error of a request during which the networks of other tests come
+	// and go beside the browser.
+	networkChanged = "net::ERR_NETWORK_CHANGED"
+	// drawnAnew is the error of a press when the page drew what is pressed anew, as something
+	// happened, after it was found.
+	drawnAnew = "Could not find node"
+)
+
+// loads does something that loads a page, again after the errors above.
+func (b *Tab) loads(action chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	response, err := chromedp.RunResponse(b.ctx, action)
-	for err != nil && strings.Contains(err.Error(), again) {
+	for err != nil {
+		switch {
+		case strings.Contains(err.Error(), networkChanged):
+			action = chromedp.Reload() // sends the same request, with its form
+		case !strings.Contains(err.Error(), drawnAnew):
+			b.t.Fatalf("the browser, at %s: %v\n%s", b.where(), err, b.text())
+		}
 		response, err = chromedp.RunResponse(b.ctx, action)
-	}
-	if err != nil {
-		b.t.Fatalf("the browser, at %s: %v\n%s", b.where(), err, b.text())
 	}
 	b.page, b.status = response, response.Status
 }
@@ -217,17 +228,13 @@ func named(place, name string) string {
 // press presses a button or a link of the page that leads to another.
 func (b *Tab) press(name string) {
 	b.t.Helper()
-	b.loads(chromedp.Click(named("main", name), chromedp.NodeVisible), drawnAnew)
+	b.loads(chromedp.Click(named("main", name), chromedp.NodeVisible))
 }
-
-// drawnAnew is the error of a press when the page drew what is pressed anew, as something
-// happened, after it was found.
-const drawnAnew = "Could not find node"
 
 // menu presses what is above every page.
 func (b *Tab) menu(name string) {
 	b.t.Helper()
-	b.loads(chromedp.Click(named("header", name), chromedp.NodeVisible), drawnAnew)
+	b.loads(chromedp.Click(named("header", name), chromedp.NodeVisible))
 }
 
 // unfold opens what is folded away below a line.

@@ -34,7 +34,7 @@ func TestWeb_APageOfATenantCannotAct(t *testing.T) {
 	for _, path := range []string{"/signout", "/dashboard/account/key", stackPath(st) + "/delete"} {
 		b.open(st.url("web", "/"))
 		b.loads(chromedp.Steps(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(
-			`{ const form = document.createElement('form'); form.method = 'post'; form.action = %q; document.body.append(form); form.submit() }`, h.base()+path))), drawnAnew)
+			`{ const form = document.createElement('form'); form.method = 'post'; form.action = %q; document.body.append(form); form.submit() }`, h.base()+path))))
 		b.is(http.StatusForbidden, path)
 	}
 	for _, domain := range []string{"", "; domain=localhost"} {
