@@ -22,10 +22,11 @@ import (
 // wait for an hour here.
 func TestLane_LimitsAHeadOnceOverTheHandOver(t *testing.T) {
 	borrowed := httptest.NewTLSServer(nil)
-	defer borrowed.Close()
+	t.Cleanup(borrowed.Close)
 	for _, secure := range []bool{false, true} {
 		for name, before := range map[string]string{"first": "", "later": "GET / HTTP/1.1\r\nHost: " + testService + "\r\n\r\n"} {
 			t.Run(name+map[bool]string{true: " over TLS"}[secure], func(t *testing.T) {
+				t.Parallel() // all wait
 				cfg := testConfig(who("api"))
 				cfg.FastLane = true
 				backend := httptest.NewServer(who("web"))
@@ -41,7 +42,7 @@ func TestLane_LimitsAHeadOnceOverTheHandOver(t *testing.T) {
 					cfg.TLS = &tls.Config{Certificates: borrowed.TLS.Certificates}
 				}
 				srv := NewServer(cfg)
-				srv.lanes.headTimeout, srv.http.ReadHeaderTimeout = 2*time.Second, time.Hour
+				srv.lanes.headTimeout, srv.http.ReadHeaderTimeout = 8*time.Second, time.Hour
 				l, err := net.Listen("tcp", "127.0.0.1:0")
 				require.NoError(t, err)
 				go srv.Serve(l)

@@ -149,6 +149,7 @@ func TestStalls_LetASlowClientTakeItsTime(t *testing.T) {
 	addr, srv := startService(t, process(t, forever(ended, "1000000000000")))
 	c := open(t, addr, "GET / HTTP/1.1\r\nHost: "+testService+"\r\n\r\n")
 	for range 3 * looks {
+		c.SetDeadline(time.Now().Add(30 * time.Second))
 		if _, err := io.CopyN(io.Discard, c, 8<<20); err != nil {
 			t.Fatal(err)
 		}
@@ -235,7 +236,7 @@ func TestStalls_LeaveTheAPIAndIdleConnectionsAlone(t *testing.T) {
 // The proxy itself answers an upload that stalls.
 func TestStalls_EndAnUpload(t *testing.T) {
 	release := make(chan struct{})
-	defer close(release)
+	t.Cleanup(func() { close(release) })
 	for name, c := range map[string]struct {
 		service http.HandlerFunc
 		sent    int
@@ -245,9 +246,10 @@ func TestStalls_EndAnUpload(t *testing.T) {
 		"the service stops": {func(http.ResponseWriter, *http.Request) { <-release }, 64 << 20, "HTTP/1.1 504 "},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			backend := httptest.NewServer(c.service)
 			t.Cleanup(backend.CloseClientConnections)
-			limit := 2 * time.Second
+			limit := 6 * time.Second // in which all that is sent must have come
 			cfg := testConfig(who("api"))
 			cfg.StallTimeout = time.Hour
 			target := proxy.NewUpstream(backend.Listener.Addr().String(), proxy.Options{Log: quiet, HeaderTimeout: limit})
