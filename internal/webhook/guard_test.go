@@ -2,10 +2,12 @@ package webhook
 
 import (
 	"errors"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,13 +31,9 @@ type trap struct {
 
 func setTrap(t *testing.T) *trap {
 	t.Helper()
-	l, err := net.Listen("tcp", ":0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	trap := &trap{}
 	trap.redirect.Store("")
-	_, trap.port, _ = net.SplitHostPort(l.Addr().String())
+	l := trap.listen(t)
 	server := &http.Server{Handler: trap, ErrorLog: quietLog(), ConnState: func(c net.Conn, state http.ConnState) {
 		if state != http.StateNew {
 			return
@@ -49,6 +47,20 @@ func setTrap(t *testing.T) *trap {
 	go server.Serve(l) //nolint:errcheck // ends with Close
 	t.Cleanup(func() { server.Close() })
 	return trap
+}
+
+// listen takes a port below the kernel's ports for outgoing connections, so that no test of another
+// package connects to what was the port of a server there.
+func (p *trap) listen(t *testing.T) net.Listener {
+	t.Helper()
+	for range 1000 {
+		p.port = strconv.Itoa(5000 + rand.IntN(5000))
+		if l, err := net.Listen("tcp", ":"+p.port); err == nil {
+			return l
+		}
+	}
+	t.Fatal("no port is free")
+	return nil
 }
 
 func (p *trap) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
