@@ -29,14 +29,12 @@ func detailOf(t *testing.T, res *http.Response, body string) string {
 }
 
 func TestProxy_AnswersForAServiceThatCannot(t *testing.T) {
-	closed, _ := net.Listen("tcp", "127.0.0.1:0")
-	closed.Close()
 	hang := func(c net.Conn, br *bufio.Reader, _ string) { io.Copy(io.Discard, br) }
 	for name, c := range map[string]struct {
 		backend string
 		status  int
 	}{
-		"refused":            {closed.Addr().String(), 502},
+		"refused":            {"127.0.0.1:1", 502}, // nobody listens there
 		"silent":             {script(t, hang), 504},
 		"closes at once":     {says(t, ""), 502},
 		"half a head":        {says(t, "HTTP/1.1 200 OK\r\nX-A:"), 502},

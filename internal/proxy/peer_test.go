@@ -103,6 +103,7 @@ func TestPeer_ConnectsForAFewRequestsAtOnce(t *testing.T) {
 			time.Sleep(500 * time.Millisecond) // as a slow handshake takes
 			return new(net.Dialer).DialContext(ctx, "tcp", server.Listener.Addr().String())
 		},
+		Limits: proxy.Options{ConnectTimeout: time.Minute},
 	})
 	const requests = 200
 	addr, client := peerFront(t, p), newClient(t)

@@ -69,9 +69,9 @@ func echo(t *testing.T, c *websocket.Conn, text string) {
 
 func TestTunnel_CarriesWebSockets(t *testing.T) {
 	backend, ends := echoServer(t)
-	f := newFront(t, backend, proxy.Options{HeaderTimeout: 2 * time.Second})
+	f := newFront(t, backend, proxy.Options{HeaderTimeout: 5 * time.Second})
 	c := openSocket(t, f.addr)
-	time.Sleep(2100 * time.Millisecond) // the limit is for the head alone
+	time.Sleep(5100 * time.Millisecond) // the limit is for the head alone
 	for _, size := range []int{0, 1, 125, 126, 70_000, 3 << 20} {
 		echo(t, c, strings.Repeat("w", size))
 	}
