@@ -37,7 +37,7 @@ func TestMoving_MovesTwoStacksAtOnceAndEachOnce(t *testing.T) {
 			m.begin(id, move)
 		}
 	}
-	require.Eventually(t, func() bool { return now.Load() == movers }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return now.Load() == movers }, time.Minute, time.Millisecond)
 	close(release)
 	m.running.Wait()
 	require.EqualValues(t, 3, all.Load())

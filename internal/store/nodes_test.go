@@ -51,7 +51,7 @@ func nodeRow(t *testing.T, s *store.Store, id string) store.Node {
 func (on suite) TestRegisterNode_MakesItKnownWithALease(t *testing.T) {
 	s, _ := on.open(t)
 	lease := register(t, s, nodeOne, time.Minute)
-	if !lease.Over.IsZero() || time.Since(lease.At).Abs() > 5*time.Second {
+	if !lease.Over.IsZero() || time.Since(lease.At).Abs() > time.Minute {
 		t.Errorf("lease %+v", lease)
 	}
 	got := nodeRow(t, s, "n1")
@@ -168,7 +168,7 @@ func (on suite) TestTakeWord_KeepsTheLatest(t *testing.T) {
 		return nodeRow(t, s, "n1")
 	}
 	first := take(ready, time.Hour)
-	if diff := cmp.Diff(ready, first.Word); diff != "" || first.Now.Sub(first.WordAt) > 5*time.Second {
+	if diff := cmp.Diff(ready, first.Word); diff != "" || first.Now.Sub(first.WordAt) > time.Minute {
 		t.Errorf("at %s\n%s", first.WordAt, diff)
 	}
 	time.Sleep(5 * time.Millisecond)
@@ -301,7 +301,7 @@ func (on suite) TestInstall_IsMadeOnceByWhoeverIsFirst(t *testing.T) {
 func (on suite) TestNow_IsTheTimeOfTheDatabase(t *testing.T) {
 	s, _ := on.open(t)
 	now, err := s.Now(t.Context())
-	if err != nil || time.Since(now).Abs() > 5*time.Second {
+	if err != nil || time.Since(now).Abs() > time.Minute {
 		t.Errorf("%s, %v", now, err)
 	}
 }
