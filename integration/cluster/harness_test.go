@@ -287,18 +287,24 @@ func (c *Cluster) mend(t *testing.T) {
 	}
 }
 
-// remove deletes a stack through the first node that knows it.
+// remove deletes a stack through the first node that knows it, again while that cannot.
 func (c *Cluster) remove(t *testing.T, st *Stack) {
 	t.Helper()
-	for _, h := range c.hosts {
-		r := h.delete(t, st)
-		if r.status == http.StatusOK {
-			return
+	eventually(t, "stack "+st.ID+" is deleted", func() error {
+		for _, h := range c.hosts {
+			r := h.delete(t, st)
+			switch r.status {
+			case http.StatusOK:
+				return nil
+			case http.StatusNotFound, http.StatusForbidden:
+			case http.StatusBadGateway, http.StatusServiceUnavailable:
+				return fmt.Errorf("through %s: %s", h.node.Name, r)
+			default:
+				t.Errorf("stack %s is not deleted through %s: %s", st.ID, h.node.Name, r)
+			}
 		}
-		if r.status != http.StatusNotFound && r.status != http.StatusForbidden {
-			t.Errorf("stack %s is not deleted through %s: %s", st.ID, h.node.Name, r)
-		}
-	}
+		return nil
+	})
 }
 
 // clean removes what the installation has on the nodes, whatever happened.
