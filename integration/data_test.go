@@ -235,6 +235,17 @@ func TestData_ThatAProgramCannotStartWithLeavesTheOld(t *testing.T) {
 	})
 }
 
+// replacing waits until the data of the service api is being replaced.
+func (h *Host) replacing(t *testing.T, st *Stack) {
+	t.Helper()
+	eventually(t, "there is a volume for the new data", func() error {
+		if has := h.has(t, st); !slices.Contains(has, "volume api-data-1") {
+			return fmt.Errorf("it has %q", has)
+		}
+		return nil
+	})
+}
+
 func TestData_OthersWaitForAReplacement(t *testing.T) {
 	t.Parallel()
 	h := start(t)
@@ -247,12 +258,8 @@ func TestData_OthersWaitForAReplacement(t *testing.T) {
 	data := dataArchive(t, file("kept", "pushed"), file("more", strings.Repeat("x", 1<<20)))
 	_, err := feed.Write(data[:len(data)/2])
 	require.NoError(t, err)
-	eventually(t, "another one is refused", func() error {
-		if r := h.pushData(t, st, "web", st.ManageToken, data); r.status != http.StatusConflict {
-			return errors.New(r.String())
-		}
-		return nil
-	})
+	h.replacing(t, st)
+	require.Equal(t, http.StatusConflict, h.pushData(t, st, "web", st.ManageToken, data).status)
 	require.Equal(t, http.StatusConflict, h.getAs(t, st.ManageToken, dataPath(st, "api")).status)
 	require.Equal(t, "hello from api", h.get(t, st.url("api", "/")).body, "it serves meanwhile")
 	h.begin(t, st, pairTree(t), manifest(pair))
@@ -285,12 +292,8 @@ func TestData_ARestartWaitsAndAnExpiryEndsAReplacement(t *testing.T) {
 	}()
 	_, err := feed.Write(dataArchive(t, file("kept", strings.Repeat("x", 1<<20)))[:512])
 	require.NoError(t, err)
-	eventually(t, "the replacement has begun", func() error {
-		if r := h.getAs(t, st.ManageToken, dataPath(st, "api")); r.status != http.StatusConflict {
-			return errors.New(r.String())
-		}
-		return nil
-	})
+	h.replacing(t, st)
+	require.Equal(t, http.StatusConflict, h.getAs(t, st.ManageToken, dataPath(st, "api")).status)
 	restarted := make(chan Reply, 1)
 	go func() {
 		restarted <- h.do(t, h.request(t, http.MethodPost, "/v0/stacks/"+st.ID+"/restart", nil, "Authorization", "Bearer "+st.ManageToken))

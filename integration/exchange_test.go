@@ -2,6 +2,7 @@ package integration
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -71,14 +72,18 @@ func TestURLs_GiveEachClientItsOwnAnswer(t *testing.T) {
 
 func TestURLs_EndExchangesOnWhichNoByteMoves(t *testing.T) {
 	t.Parallel()
-	h := start(t, with("BERTH_PROXY_TIMEOUT", "5s"))
+	h := start(t, with("BERTH_PROXY_TIMEOUT", "6s"))
 	st := h.live(t, program(t), manifest(programManifest))
 	events := h.stream(t, st.ManageToken, "/v0/stacks/"+st.ID+"/events")
 	events.until(t, isNamed("stack.live"))
 	gone := func(n float64) {
 		t.Helper()
 		eventually(t, "the service sees its clients leave", func() error {
-			if v := h.get(t, st.url("web", "/gone")).json(t)["gone"]; v != n {
+			r := h.get(t, st.url("web", "/gone"))
+			if r.status != http.StatusOK { // the limit holds for this, too
+				return errors.New(r.String())
+			}
+			if v := r.json(t)["gone"]; v != n {
 				return fmt.Errorf("%v are gone, want %v", v, n)
 			}
 			return nil
@@ -119,7 +124,7 @@ func TestURLs_EndExchangesOnWhichNoByteMoves(t *testing.T) {
 // A stream may last longer than the limit as long as bytes move on it.
 func TestURLs_LetAStreamThatMovesGoOn(t *testing.T) {
 	t.Parallel()
-	h := start(t, with("BERTH_PROXY_TIMEOUT", "5s"))
+	h := start(t, with("BERTH_PROXY_TIMEOUT", "10s"))
 	st := h.live(t, program(t), manifest(programManifest))
 	res, err := h.client.Do(h.request(t, http.MethodGet, st.url("web", "/sse"), nil))
 	require.NoError(t, err)
@@ -134,7 +139,7 @@ func TestURLs_LetAStreamThatMovesGoOn(t *testing.T) {
 		return line
 	}
 	require.Equal(t, "data: open\n", next())
-	for i, begun := 0, time.Now(); time.Since(begun) < 12*time.Second; i++ {
+	for i, begun := 0, time.Now(); time.Since(begun) < 15*time.Second; i++ {
 		require.Equal(t, 200, h.get(t, st.url("web", fmt.Sprintf("/tick?data=%d", i))).status)
 		require.Equal(t, fmt.Sprintf("data: %d\n", i), next())
 		time.Sleep(50 * time.Millisecond)

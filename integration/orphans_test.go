@@ -2,12 +2,15 @@ package integration
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -47,7 +50,16 @@ func TestOrphans_ADatabaseThatKnowsNoneOfTheDataStopsTheStart(t *testing.T) {
 	h.expire(t, expired)
 	h.keeps(t, expired, "image web", "image web:data")
 	site := h.live(t, page("the site"), nil)
-	before, files := h.objects(t), h.files(t)
+	var before objects
+	var files []string
+	eventually(t, "what is made after a deploy is there", func() error {
+		before, files = h.objects(t), h.files(t)
+		time.Sleep(2 * time.Second)
+		if now := h.objects(t); now != before || !slices.Equal(files, h.files(t)) {
+			return fmt.Errorf("%+v became %+v", before, now)
+		}
+		return nil
+	})
 	h.stop(t)
 
 	putBack := h.takeDatabase(t)

@@ -76,6 +76,12 @@ var formToken = regexp.MustCompile(`name="token" value="([^"]*)"`)
 // submit sends a form of a page. The headers are as in request.
 func (p *Person) submit(t *testing.T, page, action string, fields Fields, headers ...string) Reply {
 	t.Helper()
+	return p.do(t, p.form(t, page, action, fields, headers...))
+}
+
+// form is the request that submit sends.
+func (p *Person) form(t *testing.T, page, action string, fields Fields, headers ...string) *http.Request {
+	t.Helper()
 	token := formToken.FindStringSubmatch(p.open(t, page).body)
 	require.NotNil(t, token, "%s has no form", page)
 	values := url.Values{"token": {html.UnescapeString(token[1])}}
@@ -83,7 +89,7 @@ func (p *Person) submit(t *testing.T, page, action string, fields Fields, header
 		values.Set(name, value)
 	}
 	headers = append([]string{"Content-Type", "application/x-www-form-urlencoded", "Accept", "text/html", "Origin", p.h.base()}, headers...)
-	return p.do(t, p.h.request(t, http.MethodPost, action, strings.NewReader(values.Encode()), headers...))
+	return p.h.request(t, http.MethodPost, action, strings.NewReader(values.Encode()), headers...)
 }
 
 func (p *Person) signIn(t *testing.T, email, password string, headers ...string) Reply {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -164,17 +165,23 @@ func TestRestart_EndsWhatDoesNotFinishInTime(t *testing.T) {
 
 func TestRestart_AWaitingRequestAnswersAtShutdown(t *testing.T) {
 	t.Parallel()
-	h := start(t, with("BERTH_WAIT", "10m"), with("BERTH_DRAIN", "10m"))
+	h := start(t, with("BERTH_WAIT", "10m"), with("BERTH_DRAIN", "10m"), with("BERTH_ADMIN_LISTEN", "127.0.0.1:"+strconv.Itoa(freePort(t))))
 	st := h.create(t, page("x"), manifest("services: [{name: web, runtime: node, build: 'echo it builds; sleep 600', start: x}]"))
 	h.logged(t, st, "kind=build", "\nit builds\n")
+	const arrivals = `berth_arrivals_total{host="base"}`
+	before := h.metric(t, arrivals)
 	got := make(chan Reply, 1)
-	req := h.request(t, http.MethodGet, "/v0/stacks/"+st.ID+"?wait=true", nil, "Authorization", "Bearer "+st.ManageToken)
 	go func() {
-		defer close(got)
-		got <- h.do(t, req)
+		got <- h.attempt(t, http.MethodGet, "/v0/stacks/"+st.ID+"?wait=true", "", "Authorization", "Bearer "+st.ManageToken)
 	}()
 	began := time.Now()
-	// Other answers come meanwhile: the one that waits has surely arrived.
+	eventually(t, "the request arrives", func() error {
+		if h.metric(t, arrivals) == before {
+			return errors.New("it has not")
+		}
+		return nil
+	})
+	// Other answers come while it goes on to where it waits.
 	for range 20 {
 		h.show(t, st, "")
 	}

@@ -199,11 +199,11 @@ func TestURLs_CarryWebSockets(t *testing.T) {
 
 func TestURLs_AnswerLateServicesWith504AndUnreachableOnesWith502(t *testing.T) {
 	t.Parallel()
-	h := start(t, with("BERTH_PROXY_TIMEOUT", "5s"))
+	h := start(t, with("BERTH_PROXY_TIMEOUT", "10s"))
 	st := h.live(t, program(t), manifest(programManifest))
 	asked := time.Now()
 	h.get(t, st.url("web", "/hold")).refused(t, http.StatusGatewayTimeout)
-	require.Greater(t, time.Since(asked), 5*time.Second)
+	require.Greater(t, time.Since(asked), 10*time.Second)
 
 	h.get(t, st.url("web", "/drop")).refused(t, http.StatusBadGateway)
 	require.Equal(t, "hello from web", h.get(t, st.url("web", "/")).body, "one dropped request harms no other")

@@ -149,7 +149,7 @@ func TestWebhook_EveryEventIsDeliveredSignedAndByteForByte(t *testing.T) {
 	h.extend(t, st, "2h")
 	failing := h.postDeploy(t, st, page("x"), manifest("services: [{name: web, runtime: static, build: \"echo '<é&>'; exit 3\"}]"))
 	require.Equal(t, http.StatusOK, failing.status, failing.body)
-	h.show(t, st, "?wait=true")
+	h.deployed(t, st)
 	raw := h.rawEvents(t, st)
 	require.Equal(t, http.StatusOK, h.delete(t, st).status)
 	gone := r.awaitType(t, "stack.deleted")
