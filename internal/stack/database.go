@@ -54,13 +54,16 @@ func waitsFor(specs []Spec, name, on string) bool {
 }
 
 // connection returns what the services that depend on a database get of it: what libraries
-// read, and the connection string under names that begin with the service's.
+// read, and the connection string under names that begin with the service's, except
+// PUBLIC_URL, which is their own.
 func connection(s *Spec, login runtimes.Login) map[string]string {
 	db := s.Database()
 	env := maps.Clone(db.Variables(login))
 	url, name := env[db.URL], strings.ToUpper(s.Name)
 	for _, own := range []string{name + "_" + db.URL, name + "_URL", name + "_INTERNAL_URL"} {
-		env[own] = url
+		if own != publicURL {
+			env[own] = url
+		}
 	}
 	return env
 }

@@ -49,6 +49,17 @@ func TestEnvironment_GivesDatabasesToThoseThatUseThem(t *testing.T) {
 	}
 }
 
+// PUBLIC_URL is a program's own address, whatever its database is called.
+func TestEnvironment_KeepsThePublicURLBesideADatabaseOfThatName(t *testing.T) {
+	st, env := withDatabases()
+	st.Generation.Services[2].Spec.Name, st.Generation.Services[0].Spec.DependsOn = "public", []string{"public"}
+	st.MakeSecrets(st.Generation.Services)
+	web := env.Process(&st.Generation.Services[0].Spec)
+	assert.Equal(t, "http://web-"+st.Hex()+".localhost", web["PUBLIC_URL"])
+	assert.Equal(t, "postgresql://app:"+st.Secrets["public/postgres@17"]+"@public:5432/app", web["PUBLIC_DATABASE_URL"])
+	assert.Equal(t, web["PUBLIC_DATABASE_URL"], web["PUBLIC_INTERNAL_URL"])
+}
+
 // What commands of a build print and leave is kept.
 func TestEnvironment_GivesBuildsNothingOfDatabases(t *testing.T) {
 	st, env := withDatabases()

@@ -61,7 +61,7 @@ func (e *Environment) ofHost(s *Spec) map[string]string {
 		"STACK_NAME":   e.Stack.Name,
 		"SERVICE_NAME": s.Name,
 		"GENERATION":   strconv.Itoa(e.Generation.Number),
-		"PUBLIC_URL":   e.publicURL(s),
+		publicURL:      e.publicURL(s),
 	}
 	for i := range e.Generation.Services {
 		if other := &e.Generation.Services[i].Spec; other.Name != s.Name && other.Database() == nil {
@@ -78,6 +78,9 @@ func (e *Environment) value(s *Spec, key string, given Env) string {
 	}
 	return expand(given.Value, e.reference)
 }
+
+// publicURL is the variable of a process with its service's own address.
+const publicURL = "PUBLIC_URL"
 
 // neighbour returns what a service learns about another service of its stack: its
 // address inside the stack and its public address. It omits the public one if programs
