@@ -53,7 +53,7 @@ func parseRuntimes(names []string) ([]stack.Runtime, error) {
 		if !ok || len(def.Versions) == 0 {
 			return nil, fmt.Errorf("there is no base image %q; name one of %s", name, strings.Join(imageNames(), ", "))
 		}
-		wanted = append(wanted, stack.Runtime{Name: name, Version: cmp.Or(version, def.Default)})
+		wanted = append(wanted, stack.Runtime{Name: def.Name, Version: cmp.Or(version, def.Default)})
 	}
 	if len(names) == 0 {
 		for _, image := range images.All() {
