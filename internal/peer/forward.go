@@ -51,7 +51,7 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // this node to deny.
 func (f *Forwarder) toOwner(w http.ResponseWriter, r *http.Request, id string, by By) {
 	node, err := f.owner(r, id)
-	if err == nil && node == f.cfg.Nodes.Self() && !reads(r) && f.cfg.AwaitMove(r.Context(), id) {
+	if err == nil && node == f.cfg.Nodes.Self() && !readsBeside(r) && f.cfg.AwaitMove(r.Context(), id) {
 		node, err = f.cfg.Owners.Reread(r.Context(), id)
 	}
 	if err != nil {
@@ -73,8 +73,11 @@ func (f *Forwarder) toOwner(w http.ResponseWriter, r *http.Request, id string, b
 	peer.ServeOr(w, r, func() { f.away(node, by).write(w, r) })
 }
 
-// reads reports whether a request changes nothing, so that it need not wait for the end of a move.
-func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
+// readsBeside reports whether a request need not wait for the end of a move: it changes nothing, and
+// what it reads is there meanwhile, as all but data is.
+func readsBeside(r *http.Request) bool {
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && !strings.Contains(r.URL.Path+"/", "/data/")
+}
 
 // owner returns the node of a stack. If a node forwarded the request here and this one
 // knows of another, one of them has not heard of a change.

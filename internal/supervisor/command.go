@@ -62,6 +62,9 @@ type execution struct {
 func (l *loop) execute(ctx context.Context, x *execution, timeout time.Duration) {
 	if x.process = l.runner.servedProcess(x.command.Service); x.process == nil {
 		x.err = errNotRunning(x.command.Service)
+		if l.runner.moving.Load() {
+			x.err = errMoving
+		}
 		close(x.ended)
 		return
 	}

@@ -336,6 +336,8 @@ func TestMove_WhileAStackIsStoppedItIsNotChanged(t *testing.T) {
 			require.Equal(t, stack.Unavailable, stack.KindOf(err))
 			_, err = a.sup.Restart(a.t.Context(), st.ID, "web")
 			require.Equal(t, stack.Unavailable, stack.KindOf(err))
+			_, err = a.sup.RunCommand(a.t.Context(), a.once(st, "web"), time.Minute, io.Discard)
+			require.Equal(t, stack.Unavailable, stack.KindOf(err))
 			require.Equal(t, stack.Unavailable, stack.KindOf(a.claim(st.ID)))
 			return nil
 		}
