@@ -13,7 +13,7 @@ import (
 func TestRefuse_HasAStatusForEachKind(t *testing.T) {
 	for kind, want := range map[stack.Kind]int{
 		stack.Invalid: 400, stack.Unauthenticated: 401, stack.Forbidden: 403, stack.NotFound: 404, stack.Conflict: 409,
-		stack.TooLarge: 413, stack.Unprocessable: 422, stack.TooMany: 429, stack.Unavailable: 503,
+		stack.TooLarge: 413, stack.Unprocessable: 422, stack.TooMany: 429, stack.Unreachable: 502, stack.Unavailable: 503,
 	} {
 		var h fasthttp.ResponseHeader
 		refusal, status := Refuse(&h, fmt.Errorf("wrapped: %w", stack.NewError(kind, "why")))

@@ -24,6 +24,7 @@ var statuses = map[stack.Kind]int{
 	stack.TooLarge:        fiber.StatusRequestEntityTooLarge,
 	stack.Unprocessable:   fiber.StatusUnprocessableEntity,
 	stack.TooMany:         fiber.StatusTooManyRequests,
+	stack.Unreachable:     fiber.StatusBadGateway,
 	stack.Unavailable:     fiber.StatusServiceUnavailable,
 	stack.NoRoom:          fiber.StatusInsufficientStorage,
 }

@@ -229,9 +229,10 @@ type Patience struct {
 }
 
 // Over reports whether to give up after a request that ended with err: the server
-// refused it, or has been away for a minute. A server that is starting is away, too.
+// refused it, or has been away for a minute. A server that is starting is away, too, as is one
+// that what stands before it cannot reach.
 func (p *Patience) Over(err error) bool {
-	if !IsUnreachable(err) && !IsStatus(err, http.StatusServiceUnavailable) {
+	if !IsUnreachable(err) && !IsStatus(err, http.StatusBadGateway, http.StatusServiceUnavailable) {
 		p.lost = time.Time{}
 		return err != nil
 	}

@@ -236,7 +236,7 @@ func (c Claims) Claim(ctx context.Context, id, owner, email string) (*stack.Stac
 	err = c.Pool.Call(ctx, node, http.MethodPost, "claim", claimCall{id, owner, email}, &none)
 	if _, known := errors.AsType[*stack.Error](err); err != nil && !known {
 		c.Pool.cfg.Log.Info("claim not passed on", "stack", id, "error", err)
-		return nil, &stack.Error{Kind: stack.Unavailable, RetryAfter: awayRetry, Detail: fmt.Sprintf(
+		return nil, &stack.Error{Kind: stack.Unreachable, RetryAfter: awayRetry, Detail: fmt.Sprintf(
 			"node %s, which runs this stack, cannot be reached at the moment; claim it again shortly", c.Pool.cfg.Nodes.Name(node))}
 	}
 	if err != nil {

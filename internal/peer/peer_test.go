@@ -370,7 +370,8 @@ func TestForward_FollowsAMoveThatItHasNotHeardOf(t *testing.T) {
 	}
 }
 
-// What changes a stack waits while that moves, and goes to its new owner; what reads does not.
+// What changes a stack waits while that moves, and goes to its new owner, as what reads its data
+// does; what reads else does not.
 func TestForward_WaitsForAMoveWithWhatChangesTheStack(t *testing.T) {
 	w := newWorld(t)
 	first, second := w.join("n1", saysItsName("n1")), w.join("n2", saysItsName("n2"))
@@ -385,6 +386,12 @@ func TestForward_WaitsForAMoveWithWhatChangesTheStack(t *testing.T) {
 	path := "/v0/stacks/" + theStack + "/deploy"
 	if _, got := first.ask(t, "GET", baseHost, "/v0/stacks/"+theStack+"/logs", nil, nil); got != "n1" {
 		t.Errorf("%q answers what reads", got)
+	}
+	for _, path := range []string{"/v0/stacks/" + theStack + "/services/web/data", "/dashboard/stacks/" + theStack + "/data/web"} {
+		w.give(theStack, "n1")
+		if _, got := first.ask(t, "GET", baseHost, path, nil, nil); got != "n2" {
+			t.Errorf("%q answers %s", got, path)
+		}
 	}
 	for _, through := range []*node{first, second} {
 		w.give(theStack, "n1")
@@ -568,7 +575,7 @@ func TestClaims_ReachTheOwner(t *testing.T) {
 	}
 	second.peers.Close()
 	w.set("n2", peer.Away)
-	if _, err := claims.Claim(ctx, theStack, "acc_1", "ana@example.com"); stack.KindOf(err) != stack.Unavailable {
+	if _, err := claims.Claim(ctx, theStack, "acc_1", "ana@example.com"); stack.KindOf(err) != stack.Unreachable {
 		t.Errorf("of a node that is away: %v", err)
 	}
 }

@@ -21,6 +21,7 @@ const (
 	TooLarge                        // 413
 	Unprocessable                   // 422: invalid manifest, archive or TTL
 	TooMany                         // 429
+	Unreachable                     // 502: the node that runs the stack does not answer
 	Unavailable                     // 503
 	NoRoom                          // 507: more than a stack may take on the disk
 )

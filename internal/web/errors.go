@@ -73,6 +73,7 @@ var headings = map[int]string{
 	fiber.StatusRequestEntityTooLarge: "Too large",
 	fiber.StatusUnprocessableEntity:   "Not accepted",
 	fiber.StatusTooManyRequests:       "Too many requests",
+	fiber.StatusBadGateway:            "Temporarily unavailable",
 	fiber.StatusServiceUnavailable:    "Temporarily unavailable",
 	fiber.StatusInsufficientStorage:   "No room",
 }
