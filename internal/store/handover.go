@@ -23,6 +23,12 @@ type Remains struct {
 	SeenAt  time.Time // when it did; zero until it has looked
 }
 
+// MayHaveData reports whether the node has data of the stack that somebody has to look into, or has
+// not looked yet whether it has.
+func (r *Remains) MayHaveData() bool {
+	return len(r.Volumes) > 0 || !r.AllGo && r.SeenAt.IsZero()
+}
+
 // ErrNotExpected means that a stack cannot go to a node, since that has no copies of it, or
 // no longer has them.
 var ErrNotExpected error = stack.NewError(stack.Conflict, "the node does not expect the stack any more; begin the move again")
@@ -55,18 +61,17 @@ func (s *Store) handOver(ctx context.Context, tx *sql.Tx, before *stack.Stack, k
 	if before.Node == k.Node {
 		return nil
 	}
-	if with.allGo {
-		if err := s.checkExpected(ctx, tx, k); err != nil {
-			return err
-		}
-	}
 	if with.ended != nil {
 		if err := s.checkAway(ctx, tx, before.Node, *with.ended); err != nil {
 			return err
 		}
 	}
 	now := stack.Now()
-	if err := s.exec(ctx, tx, "take over "+k.ID, "DELETE FROM remains WHERE stack_id = ? AND node = ?", k.ID, k.Node); err != nil {
+	expected, err := s.takeRemains(ctx, tx, k)
+	if err == nil && with.allGo && !expected {
+		err = ErrNotExpected
+	}
+	if err != nil {
 		return err
 	}
 	if err := s.addRemains(ctx, tx, Remains{StackID: k.ID, Node: before.Node, AllGo: with.allGo, Since: now}); err != nil {
@@ -79,14 +84,12 @@ func (s *Store) handOver(ctx context.Context, tx *sql.Tx, before *stack.Stack, k
 	return errors.Join(s.forgetStuck(ctx, tx, k.ID), s.oweEvents(ctx, tx, before.Node, k))
 }
 
-// checkExpected returns ErrNotExpected unless the node of a stack is expected to own it.
-func (s *Store) checkExpected(ctx context.Context, tx *sql.Tx, k *stack.Stack) error {
-	expected, _, err := readOne(ctx, s, tx, "read what a node has of "+k.ID, onlyPlace[bool],
-		"SELECT expected FROM remains WHERE stack_id = ? AND node = ?", k.ID, k.Node)
-	if err == nil && !expected {
-		return ErrNotExpected
-	}
-	return err
+// takeRemains removes the row of what the new owner of a stack has of it, and reports whether that
+// node expected the stack. It is one statement, so that the node renounces before or after it.
+func (s *Store) takeRemains(ctx context.Context, tx *sql.Tx, k *stack.Stack) (expected bool, err error) {
+	expected, _, err = readOne(ctx, s, tx, "take over "+k.ID, onlyPlace[bool],
+		"DELETE FROM remains WHERE stack_id = ? AND node = ? RETURNING expected", k.ID, k.Node)
+	return expected, err
 }
 
 // oweEvents makes the new owner of a stack deliver what the one before may not have begun to.
