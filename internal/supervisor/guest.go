@@ -87,9 +87,12 @@ func (s *Supervisor) checkOffer(ctx context.Context, offer Offer) (*stack.Stack,
 	if err := s.awaitLeft(ctx, offer.ID); err != nil {
 		return nil, err
 	}
-	had, _, err := s.cfg.Store.Remains(ctx, offer.ID, s.cfg.Node)
-	if err == nil && len(had.Volumes) > 0 {
-		err = stack.NewError(stack.Conflict, "the node still has data of the stack from an earlier time; look into it, remove it there, and move the stack then")
+	had, known, err := s.cfg.Store.Remains(ctx, offer.ID, s.cfg.Node)
+	switch {
+	case err == nil && len(had.Volumes) > 0:
+		err = errHasData
+	case err == nil && known && had.MayHaveData():
+		err = errLeaving
 	}
 	return st, errors.Join(err, s.cfg.Admission.CheckRoom())
 }
@@ -206,8 +209,11 @@ func (s *Supervisor) allGuests() []*guest {
 func (s *Supervisor) addGuest(offer Offer) (*guest, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.guests[offer.ID] != nil || s.runners[offer.ID] != nil {
+	switch {
+	case s.guests[offer.ID] != nil || s.runners[offer.ID] != nil:
 		return nil, store.ErrNotOwner
+	case s.removed[offer.ID] || s.taking[offer.ID]:
+		return nil, errLeaving
 	}
 	g := &guest{sup: s, offer: offer, runner: newRunner(s, offer.ID, offer.Epoch+1, false, nil), over: make(chan struct{}), last: time.Now()}
 	s.guests[offer.ID] = g
@@ -249,7 +255,7 @@ func (g *guest) look() {
 	case g.runner.owns(st):
 		g.take(st)
 	default:
-		over = st.Epoch != g.offer.Epoch || time.Since(g.last) > guestWait
+		over = st.Epoch != g.offer.Epoch || time.Since(g.last) > g.patience(st)
 	}
 	g.mu.Unlock()
 	if !over {
@@ -259,6 +265,21 @@ func (g *guest) look() {
 		g.runner.log.Warn("copies of a stack that does not come here not removed; trying again", "error", err)
 	}
 }
+
+// patience is how long the guest waits for the next step. Before it starts, its owner stops what
+// serves: one service after the other, at worst.
+func (g *guest) patience(st *stack.Stack) time.Duration {
+	wait := guestWait
+	if g.started == nil {
+		for i := range st.Generation.Services {
+			wait += st.Generation.Services[i].Spec.StopTimeout
+		}
+	}
+	return wait
+}
+
+// errHasData is why a stack cannot come to a node.
+var errHasData = stack.NewError(stack.Conflict, "the node still has data of the stack from an earlier time; look into it, remove it there, and move the stack then")
 
 // take makes the guest a stack of this node. The lock is held.
 func (g *guest) take(st *stack.Stack) {
@@ -339,7 +360,9 @@ func (g *guest) drop(ctx context.Context) error {
 	<-g.runner.ended
 	s.mu.Lock()
 	delete(s.guests, id)
+	s.removed[id] = true
 	s.mu.Unlock()
+	defer s.endRemoving(id)
 	if err := s.removeGuest(ctx, id); err != nil { // watchLeftovers tries again
 		return err
 	}

@@ -84,7 +84,15 @@ func (s *Supervisor) takeFrom(ctx context.Context, st *stack.Stack, from stack.S
 		return nil
 	}
 	defer s.endTaking(st.ID)
-	err := s.bring(ctx, st, from)
+	had, known, err := s.cfg.Store.Remains(ctx, st.ID, s.cfg.Node)
+	switch {
+	case err != nil:
+		return err
+	case known && had.MayHaveData():
+		s.cfg.Log.Info("a stack of a lost node waits for it", "stack", st.ID, "reason", errHasData)
+		return nil
+	}
+	err = s.bring(ctx, st, from)
 	if err == nil {
 		failpoint.Here("lost-brought")
 		_, err = s.cfg.Store.Update(ctx, st.ID, func(now *stack.Stack) ([]stack.Event, error) {
@@ -113,12 +121,9 @@ func (s *Supervisor) takeFrom(ctx context.Context, st *stack.Stack, from stack.S
 
 // bring brings to this node what is kept of a stack, after what an earlier attempt left.
 func (s *Supervisor) bring(ctx context.Context, st *stack.Stack, from stack.Snapshot) error {
-	had, _, err := s.cfg.Store.Remains(ctx, st.ID, s.cfg.Node)
-	if err == nil && len(had.Volumes) > 0 {
-		return errNotKept // by this node there is other data, which somebody has to look into
-	}
+	err := s.cfg.Store.Expect(ctx, st.ID, s.cfg.Node)
 	if err == nil {
-		err = s.cfg.Store.Expect(ctx, st.ID, s.cfg.Node)
+		err = s.checkStill(ctx, st) // an earlier attempt may have taken effect without an answer
 	}
 	if err == nil {
 		err = s.removeGuest(ctx, st.ID)
@@ -129,8 +134,27 @@ func (s *Supervisor) bring(ctx context.Context, st *stack.Stack, from stack.Snap
 	return err
 }
 
-// unbring removes what bring brought.
+// checkStill returns ErrNotOwner if a stack has got another owner since its row was read.
+func (s *Supervisor) checkStill(ctx context.Context, st *stack.Stack) error {
+	now, err := s.cfg.Store.Get(ctx, st.ID)
+	if err == nil && (now.Node != st.Node || now.Epoch != st.Epoch) {
+		err = store.ErrNotOwner
+	}
+	return err
+}
+
+// unbring removes what bring brought, unless the stack is this node's own by now.
 func (s *Supervisor) unbring(ctx context.Context, id string) error {
+	if err := s.cfg.Store.Renounce(ctx, id, s.cfg.Node); err != nil {
+		return err
+	}
+	now, err := s.cfg.Store.Get(ctx, id)
+	switch {
+	case err == nil && now.Node == s.cfg.Node:
+		return errors.Join(s.cfg.Store.ForgetRemains(ctx, id, s.cfg.Node), s.Take(ctx, id))
+	case err != nil && !isDeleted(err):
+		return err
+	}
 	if err := s.removeGuest(ctx, id); err != nil {
 		return err
 	}
@@ -142,7 +166,7 @@ func (s *Supervisor) unbring(ctx context.Context, id string) error {
 func (s *Supervisor) beginTaking(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.taking[id] || s.guests[id] != nil || s.runners[id] != nil {
+	if s.taking[id] || s.removed[id] || s.guests[id] != nil || s.runners[id] != nil {
 		return false
 	}
 	s.taking[id] = true
@@ -153,6 +177,30 @@ func (s *Supervisor) endTaking(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.taking, id)
+}
+
+// beginRemoving keeps a stack away from this node that is not its own, while what is here of it
+// is removed: what comes has the same names. It returns false if the stack is coming.
+func (s *Supervisor) beginRemoving(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.taking[id] || s.removed[id] || s.guests[id] != nil {
+		return false
+	}
+	s.removed[id] = true
+	return true
+}
+
+func (s *Supervisor) endRemoving(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.removed, id)
+}
+
+func (s *Supervisor) isBeingRemoved(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.removed[id]
 }
 
 // isComing reports whether a stack that is new, or another node's, is about to become this
@@ -222,8 +270,13 @@ func (s *Supervisor) EmptyStacks(ctx context.Context) (map[string]time.Time, err
 }
 
 // hasNoData reports whether all data volumes of the stack are empty. Those of a service that
-// does not run count as ones with data.
+// does not run count as ones with data, and so does one that was made since they were listed.
 func (g *generation) hasNoData(ctx context.Context, volumes []engine.Volume) bool {
+	for _, p := range g.allProcesses() {
+		if !slices.ContainsFunc(volumes, func(v engine.Volume) bool { return v.Key.Service == p.service.Spec.Name }) {
+			return false
+		}
+	}
 	for _, v := range volumes {
 		p := g.process(v.Key.Service)
 		if p == nil {

@@ -228,6 +228,57 @@ func TestTakeOver_TakesWhatNeedsNoDataOfTheLostNode(t *testing.T) {
 	})
 }
 
+// A takeover whose commit is answered too late is not undone by the next attempt.
+func TestTakeOver_AgainAfterOneThatWasNotAnswered(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(a, b *world, _ *links) {
+		st := a.long(service("web"))
+		a.settle()
+		empty := a.empties()
+		a.stopServer()
+		b.db.commitsSlowly(store.ErrInDoubt)
+		require.ErrorIs(t, b.sup.TakeOver(b.t.Context(), Lost{Node: "a", Empty: empty}), store.ErrInDoubt)
+		b.db.answers(nil)
+		require.NoError(t, b.sup.TakeOver(b.t.Context(), Lost{Node: "a", Empty: empty}))
+		b.settle()
+		require.Equal(t, "b", b.get(st.ID).Node)
+		require.Equal(t, "L1", b.consistent(b.get(st.ID), "taken over"))
+		require.True(t, b.answers(b.get(st.ID), "web"))
+		kept, _ := b.remains(st, "b")
+		require.Empty(t, kept)
+	})
+}
+
+// What a stack has on a node stays if the node has become its owner since somebody else was read to
+// be it.
+func TestRemoveForeign_LeavesWhatHasComeMeanwhile(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(a, _ *world, _ *links) {
+		st := a.createRunning(time.Hour, keeping, service("web"))
+		st = a.becomes(st.ID, stack.Live)
+		before := *st
+		before.Node = "b"
+		there := a.there(st)
+		require.NoError(t, a.db.Expect(a.t.Context(), st.ID, "a"))
+		require.NoError(t, a.sup.removeForeign(a.t.Context(), &before, &orphan{}, there))
+		require.Equal(t, there.Names(), a.there(st).Names())
+		require.NoError(t, a.db.ForgetRemains(a.t.Context(), st.ID, "a"))
+	})
+}
+
+// A volume that was made after volumes were listed may have data.
+func TestEmptyStacks_CountsNoVolumeThatWasNotListed(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(service("web"))
+		g := w.served(st)
+		volumes, err := w.driver.Volumes(w.t.Context(), engine.Key{Stack: st.ID})
+		require.NoError(t, err)
+		require.True(t, g.hasNoData(w.t.Context(), volumes))
+		require.False(t, g.hasNoData(w.t.Context(), nil))
+	})
+}
+
 // A volume that was empty, and has data when its node comes back, stays, and is named.
 func TestTakeOver_DataThatWasWrittenAfterAllStays(t *testing.T) {
 	t.Parallel()

@@ -173,7 +173,15 @@ func (m *memstore) All(ctx context.Context) ([]*stack.Stack, error) {
 }
 
 func (m *memstore) Kept(ctx context.Context, node string) ([]*stack.Stack, error) {
-	return m.list(ctx, func(st *stack.Stack) bool { return st.Node == node })
+	all, err := m.list(ctx, func(st *stack.Stack) bool { return st.Node == node })
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, row := range m.unseen {
+		if row.Node == node {
+			all = append(all, clone(row))
+		}
+	}
+	return all, err
 }
 
 func (m *memstore) list(ctx context.Context, which func(*stack.Stack) bool) ([]*stack.Stack, error) {
@@ -301,6 +309,7 @@ func (m *memstore) RemainsOn(_ context.Context, node string) (all []store.Remain
 func (m *memstore) Expect(_ context.Context, id, node string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	delete(m.unseen, id) // it waits for the change that removes the row
 	m.remains[[2]string{id, node}] = store.Remains{StackID: id, Node: node, AllGo: true, Expected: true, Since: time.Now()}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
@@ -59,18 +60,21 @@ var errLeaving = &stack.Error{
 
 // awaitLeft waits until this node has removed what it had of a stack that another node owns.
 func (s *Supervisor) awaitLeft(ctx context.Context, id string) error {
-	r := s.lookup(id)
-	if r == nil {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, leaveWait)
 	defer cancel()
-	select {
-	case <-r.ended:
-		return nil
-	case <-ctx.Done():
-		return errLeaving
+	if r := s.lookup(id); r != nil {
+		select {
+		case <-r.ended:
+		case <-ctx.Done():
+			return errLeaving
+		}
 	}
+	for s.isBeingRemoved(id) {
+		if !pause.For(ctx, moveLook) {
+			return errLeaving
+		}
+	}
+	return nil
 }
 
 // removeForeign removes what this node has of a stack that another one owns, its containers
@@ -86,6 +90,9 @@ func (s *Supervisor) removeForeign(ctx context.Context, st *stack.Stack, o *orph
 			return err
 		}
 	}
+	if st, err = s.cfg.Store.Get(ctx, st.ID); err != nil || st.Node == s.cfg.Node {
+		return err // it was given before
+	}
 	var kept []string
 	if !known.AllGo {
 		data, rest := there.Data()
@@ -95,10 +102,16 @@ func (s *Supervisor) removeForeign(ctx context.Context, st *stack.Stack, o *orph
 		there = rest
 		kept = s.sortData(ctx, st, data, &there)
 	}
-	if err := s.removeOrphan(ctx, st.ID, there); err != nil {
-		return err
+	if len(kept) > 0 { // before anything can fail that is removed
+		if err := s.noteRemains(ctx, st.ID, o, known, kept); err != nil {
+			return err
+		}
 	}
-	return s.noteRemains(ctx, st.ID, o, known, kept)
+	err = s.removeOrphan(ctx, st.ID, there)
+	if err == nil && len(kept) == 0 {
+		err = s.cfg.Store.ForgetRemains(ctx, st.ID, s.cfg.Node)
+	}
+	return err
 }
 
 // StopForeign ends the containers of stacks that other nodes own, as after they were taken from
@@ -171,9 +184,6 @@ func (s *Supervisor) mayHaveData(ctx context.Context, st *stack.Stack, v engine.
 // noteRemains records what this node keeps of a stack that another one owns, and names it in
 // the log again and again.
 func (s *Supervisor) noteRemains(ctx context.Context, id string, o *orphan, known store.Remains, kept []string) error {
-	if len(kept) == 0 {
-		return s.cfg.Store.ForgetRemains(ctx, id, s.cfg.Node)
-	}
 	if time.Since(o.told) >= tellAgain {
 		o.told = time.Now()
 		s.cfg.Log.Warn("another node owns this stack, and this one still has data of it, which stays until you remove it", "stack", id, "data", kept)

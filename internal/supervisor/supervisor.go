@@ -157,6 +157,7 @@ type Supervisor struct {
 	runners map[string]*runner   // by the stack's id
 	guests  map[string]*guest    // stacks that are about to come, by id
 	taking  map[string]bool      // stacks that are about to be made, or taken from a lost node, by id
+	removed map[string]bool      // stacks of which what is here is being removed, by id
 	empty   map[string]time.Time // what EmptyStacks returned last, and when each was seen to have no data
 
 	isolated bool // the node is cut off; see Isolated
@@ -170,7 +171,7 @@ const siteReaders = 2
 
 // New returns a Supervisor that does nothing before Start.
 func New(cfg Config) *Supervisor {
-	s := &Supervisor{cfg: cfg, began: time.Now(), runners: map[string]*runner{}, guests: map[string]*guest{}, taking: map[string]bool{}}
+	s := &Supervisor{cfg: cfg, began: time.Now(), runners: map[string]*runner{}, guests: map[string]*guest{}, taking: map[string]bool{}, removed: map[string]bool{}}
 	s.reading, s.ready = semaphore.NewWeighted(siteReaders), semaphore.NewWeighted(maxReady)
 	s.copying, s.turns = semaphore.NewWeighted(dataCopies), pause.NewTurns()
 	s.ctx, s.cancel = context.WithCancel(context.Background())
