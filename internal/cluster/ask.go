@@ -83,8 +83,10 @@ func (m *Membership) HasLease() bool {
 func (m *Membership) hasLease() bool { return time.Now().Before(m.until) }
 
 // Contact says that this node and another have been in contact at a time, and whether the
-// other one was a manager then, as its Membership.Manager says. Both sides of a contact call
-// it. The time is when the request began.
+// other one has answered that it is a manager, as its Membership.Manager says. Both sides of a
+// contact call it. The time is when the request began. The one that was asked does not know
+// whether its answer came, so to it the other is no manager: a manager that got none has not
+// noted the contact.
 func (m *Membership) Contact(node string, manager bool, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

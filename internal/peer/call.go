@@ -129,11 +129,11 @@ type Pong struct {
 	Manager bool   `json:"manager"`
 }
 
-// AnswerPing answers pings. It tells contact which node sent one, whether that is a
-// manager, and when.
-func (c Calls) AnswerPing(nodes Nodes, version string, contact func(node string, manager bool, at time.Time)) {
+// AnswerPing answers pings. It tells asked which node sent one, and when. Whether that node
+// gets the answer is not known here.
+func (c Calls) AnswerPing(nodes Nodes, version string, asked func(node string, at time.Time)) {
 	c.Handle(http.MethodGet, "ping", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		contact(nodeOf(*r.TLS), r.URL.Query().Get("manager") == "true", time.Now())
+		asked(nodeOf(*r.TLS), time.Now())
 		writeJSON(w, http.StatusOK, Pong{nodes.Self(), version, nodes.Manager()})
 	}))
 }
@@ -181,8 +181,7 @@ func (p *Pool) breakOff(node string) (had bool) {
 }
 
 func (p *Pool) ping(ctx context.Context, node string) (pong Pong, err error) {
-	name := fmt.Sprintf("ping?manager=%t", p.cfg.Nodes.Manager())
-	answer, err := p.Stream(ctx, node, http.MethodGet, name, nil)
+	answer, err := p.Stream(ctx, node, http.MethodGet, "ping", nil)
 	if err != nil {
 		return pong, err
 	}

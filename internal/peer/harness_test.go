@@ -210,7 +210,7 @@ func (w *world) joinAt(protocol int, name string, api http.Handler) *node {
 	n.pool = peer.NewPool(peer.PoolConfig{Nodes: see, Certificates: certs, Protocol: protocol, Silence: silence, Log: quiet})
 	n.table = peer.NewTable(peer.TableConfig{Rows: w, Routes: n.routes, Self: name, Peer: n.pool.Peer, Domain: "apps.test", Log: quiet})
 	n.routes.Refresh = n.table.RereadHost
-	n.calls.AnswerPing(see, "v1", func(string, bool, time.Time) {})
+	n.calls.AnswerPing(see, "v1", func(string, time.Time) {})
 	base := peer.NewForwarder(peer.ForwarderConfig{
 		Here: api, Owners: n.table, Nodes: see, Peer: n.pool.Peer, Log: quiet,
 		AwaitMove: func(_ context.Context, stack string) bool {

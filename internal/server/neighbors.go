@@ -72,7 +72,8 @@ func (s *Server) openPeers(ctx context.Context) error {
 		return nil
 	}
 	err := s.openOthers(ctx, &others{
-		nodes: members{s.cluster}, certs: s.peerCerts, place: s.cluster.Place, contact: s.cluster.Contact,
+		nodes: members{s.cluster}, certs: s.peerCerts, place: s.cluster.Place,
+		asked: func(node string, at time.Time) { s.cluster.Contact(node, false, at) },
 	}, s.cfg.PeerListen)
 	if err == nil && s.acme != nil {
 		s.acme.Share(s.store)
@@ -243,7 +244,8 @@ func (s *Server) greet(ctx context.Context) {
 	}
 }
 
-// ping asks a node who it is, which is contact for both if it answers.
+// ping asks a node who it is, which is contact for both if it answers. A manager has noted that
+// by then, so no other node takes the stacks of this one before it counts as isolated.
 func (s *Server) ping(ctx context.Context, node string) {
 	begun := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, max(s.cluster.Interval(), time.Second))

@@ -31,8 +31,8 @@ type others struct {
 	nodes peer.Nodes
 	certs peer.Certificates
 	place func(ctx context.Context, without []string) (node string, err error)
-	// contact hears of each ping that another node sent.
-	contact func(node string, manager bool, at time.Time)
+	// asked hears of each ping that another node sent.
+	asked func(node string, at time.Time)
 
 	pool     *peer.Pool
 	calls    peer.Calls // the supervisor's moves are added to it
@@ -48,7 +48,7 @@ type others struct {
 // after the store is open and before the supervisor starts.
 func (s *Server) openOthers(ctx context.Context, o *others, listen string) (err error) {
 	o.calls = peer.NewCalls()
-	o.calls.AnswerPing(o.nodes, version(), o.contact)
+	o.calls.AnswerPing(o.nodes, version(), o.asked)
 	o.pool = peer.NewPool(peer.PoolConfig{Nodes: o.nodes, Certificates: o.certs, Protocol: peer.Protocol, Silence: peerSilence, Log: s.log})
 	o.table = peer.NewTable(peer.TableConfig{
 		Rows:   s.store,

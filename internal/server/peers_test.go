@@ -45,9 +45,9 @@ func TestForwarder_AsksTheOwner(t *testing.T) {
 	}
 	s := &Server{store: db, routes: &proxy.Routes{}, log: slog.New(slog.DiscardHandler), cfg: Config{AppsDomain: "apps.test", BaseURL: &url.URL{Scheme: "http", Host: "berth.test"}}}
 	require.NoError(t, s.openOthers(t.Context(), &others{
-		nodes:   two{},
-		place:   func(context.Context, []string) (string, error) { return "", io.EOF },
-		contact: func(string, bool, time.Time) {},
+		nodes: two{},
+		place: func(context.Context, []string) (string, error) { return "", io.EOF },
+		asked: func(string, time.Time) {},
 	}, "127.0.0.1:0"))
 	defer s.others.close()
 	here := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "here") })
