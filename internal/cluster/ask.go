@@ -110,7 +110,7 @@ func (m *Membership) HeardAfter(at time.Time) bool {
 // Isolated reports whether this node has had neither its lease nor contact with a manager
 // for BERTH_NODE_GRACE: it must stop what others may take. It counts from when it asked for
 // its last lease, so that it is done before they begin. A node that stood still meanwhile may
-// be back before anybody asks: it counts as isolated until Stopped.
+// be back before anybody asks, or its clock with it: it counts as isolated until Stopped.
 func (m *Membership) Isolated() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -80,6 +80,7 @@ type Membership struct {
 	until    time.Time            // when the lease of this node ends, by the monotonic clock
 	since    time.Time            // since when it has had the lease without a gap
 	renewed  time.Time            // when it last asked for the lease and got it
+	given    time.Time            // when the database gave it that one, by the database's clock
 	contact  time.Time            // when it was last in contact with a manager
 	speaks   time.Time            // when Swarm last answered this manager
 	met      map[string]time.Time // contacts with other nodes that a manager has not written yet
@@ -88,7 +89,7 @@ type Membership struct {
 	skewed   bool
 	had      bool // the lease, as the watchers know it
 	isolated bool // as the watchers know it
-	lapsed   bool // it was isolated, and what others may take has not been stopped since
+	lapsed   bool // it was isolated or stood still, and what others may take has not been stopped since
 	stopped  bool // it is isolated, and what others may take has been stopped
 	watchers map[chan struct{}]bool
 }
@@ -224,11 +225,14 @@ func (m *Membership) note() error {
 	return m.cfg.Note(said, renewed)
 }
 
-// confirmEmpty notes that the row names these stacks, and no others.
+// confirmEmpty notes that the row names these stacks, and no others. What others may have taken
+// before that counts until it has been stopped.
 func (m *Membership) confirmEmpty(empty []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.said = slices.Clone(empty)
+	if !m.lapsed {
+		m.said = slices.Clone(empty)
+	}
 }
 
 // SaidEmpty returns the stacks of this node of which others may have read that they have no
@@ -247,11 +251,22 @@ func (m *Membership) gotLease(lease store.Lease, begun time.Time) {
 	defer m.noteIsolation()()
 	if !lease.Over.IsZero() && !m.renewed.IsZero() {
 		m.cfg.Log.Warn("the lease of this node was over", "since", lease.Over, "until", lease.At)
+		m.lapsed = m.lapsed || m.stoodStill(lease, begun) && !m.stopped
 	}
 	if !lease.Over.IsZero() || !m.until.After(time.Now()) {
 		m.since = begun
 	}
-	m.renewed, m.until = begun, begun.Add(m.cfg.Lease)
+	m.renewed, m.given, m.until = begun, lease.At, begun.Add(m.cfg.Lease)
+}
+
+// stoodStill reports whether a lease that was asked for at begun had been over for so long that
+// others may have taken stacks, and this machine has stood still meanwhile, as one does that is
+// suspended: its monotonic clock did not count that time. If the clock has lost less than the
+// lease, isIsolated still comes first; a request that takes long looks like a loss of Interval.
+// The caller has locked m.
+func (m *Membership) stoodStill(lease store.Lease, begun time.Time) bool {
+	lost := lease.At.Sub(m.given) - begun.Sub(m.renewed)
+	return lost >= m.cfg.Lease-m.Interval() && lease.At.Sub(lease.Over) >= m.cfg.Grace
 }
 
 // skewOf returns how far the clock of this machine is ahead of the database's, which said at
@@ -359,7 +374,7 @@ func (m *Membership) notice() {
 		return
 	}
 	if isolated && !m.isolated {
-		m.cfg.Log.Error("this node has had neither its lease nor contact with a manager for too long; others may take its stacks", "grace", m.cfg.Grace)
+		m.cfg.Log.Error("this node has had neither its lease nor contact with a manager for too long, or stood still; others may take its stacks", "grace", m.cfg.Grace)
 	}
 	m.had, m.isolated = has, isolated
 	m.wake()

@@ -432,6 +432,53 @@ func TestMayServe_NotUntilWhatOthersMayTakeIsStopped(t *testing.T) {
 	})
 }
 
+// A machine that is suspended does not count that time, and serves nothing that others may have
+// taken meanwhile.
+func TestMayServe_NotAfterTheMachineStoodStillForLong(t *testing.T) {
+	for still, long := range map[time.Duration]bool{grace - lease: false, grace + lease: true} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRows()
+			m := join(t, r, "n1", nil)
+			m.SetEmpty(seenNow("a"))
+			time.Sleep(lease / 2)
+			r.pass(still)
+			m.SetEmpty(nil)
+			m.Contact("m1", true, time.Now()) // it may be back for others first
+			time.Sleep(lease / 2)
+			if m.MayServe() == long || m.Isolated() != long || !m.HasLease() {
+				t.Errorf("after %s: may serve %v, isolated %v", still, m.MayServe(), m.Isolated())
+			}
+			if said := m.SaidEmpty(); slices.Contains(said, "a") != long {
+				t.Errorf("after %s: others may have taken %q", still, said)
+			}
+			m.Stopped()
+			time.Sleep(lease)
+			if !m.MayServe() || m.Isolated() || len(m.SaidEmpty()) > 0 {
+				t.Errorf("after %s: it may not serve although all was stopped", still)
+			}
+		})
+	}
+}
+
+// A database that was away for long has taken no time from this node's clock.
+func TestMayServe_AfterAnOutageOfTheDatabase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRows()
+		m := join(t, r, "n1", nil)
+		time.Sleep(lease)
+		r.cut("n1", true)
+		for range 60 {
+			time.Sleep(2 * time.Second)
+			m.Contact("m1", true, time.Now())
+		}
+		r.cut("n1", false)
+		time.Sleep(lease)
+		if !m.MayServe() || m.Isolated() || !m.HasLease() {
+			t.Error("isolated although it was in contact with a manager")
+		}
+	})
+}
+
 func TestIsolated_NeverAManagerThatSwarmAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, says := newRows(), &swarm{}
