@@ -208,8 +208,9 @@ func (s *Server) awaitWord(ctx context.Context, signalled time.Time) {
 }
 
 // moveOut waits until the stacks of this node have moved away, if an operator wants that:
-// draining a node in Swarm also ends its server. It returns when none is left, or when ctx
-// ends; the stacks that are left then run on until the next server has them.
+// draining a node in Swarm also ends its server. It returns when none is left and what they had
+// here is removed, or when ctx ends; the stacks that are left then run on until the next server
+// has them.
 func (s *Server) moveOut(ctx context.Context) {
 	if !s.draining() {
 		return
@@ -218,14 +219,27 @@ func (s *Server) moveOut(ctx context.Context) {
 	for {
 		counts, err := s.store.CountByNode(ctx)
 		left := counts[s.node()]
-		if err == nil && left == 0 || !s.draining() {
+		leaving, leavingErr := countLeaving(ctx, s.store, s.node()) // read later: a stack that moves goes from one to the other
+		if errors.Join(err, leavingErr) == nil && left == 0 && leaving == 0 || !s.draining() {
 			return
 		}
 		if !pause.For(ctx, drainLook) {
-			s.log.Warn("stopping with stacks on this node; they run on, and no server supervises them until one starts here", "stacks", left)
+			s.log.Warn("stopping with stacks on this node; those run on, and no server supervises them or removes what moved away until one starts here", "stacks", left, "moved away", leaving)
 			return
 		}
 	}
+}
+
+// countLeaving returns how many stacks have moved away from a node that has not removed all of
+// them yet.
+func countLeaving(ctx context.Context, db *store.Store, node string) (n int, err error) {
+	remains, err := db.RemainsOn(ctx, node)
+	for _, r := range remains {
+		if r.AllGo && !r.Expected {
+			n++
+		}
+	}
+	return n, err
 }
 
 // untilSignal returns a context that ends with ctx, or with the next signal to stop.

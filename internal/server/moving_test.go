@@ -172,9 +172,48 @@ func TestMoveOut_WaitsForTheStacksOfADrainedNodeUntilASecondSignal(t *testing.T)
 	signal()
 	<-done
 	done = stopping(t.Context(), true)
-	_, err = db.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) { k.Node = "n2"; return nil, nil })
-	require.NoError(t, err)
+	moveAll(t, db, k.ID)
+	select {
+	case <-done:
+		t.Fatal("it stops before it has removed what moved away")
+	case <-time.After(2 * drainLook):
+	}
+	require.NoError(t, db.ForgetRemains(t.Context(), k.ID, "n1"))
 	<-done
+}
+
+// moveAll moves a stack to the node n2, as the supervisor does before it removes what it has.
+func moveAll(t *testing.T, db *store.Store, id string) {
+	t.Helper()
+	require.NoError(t, db.Expect(t.Context(), id, "n2"))
+	_, err := db.Update(t.Context(), id, func(k *stack.Stack) ([]stack.Event, error) { k.Node = "n2"; return nil, nil }, store.Leaving())
+	require.NoError(t, err)
+}
+
+func TestDrain_WaitsUntilTheNodeHasRemovedWhatMovedAway(t *testing.T) {
+	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(t.TempDir(), "berth.db"), Sealer: auth.NewSealer(auth.Key{}), Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	defer db.Close()
+	_, err = db.RegisterNode(t.Context(), store.Node{ID: "n1", Name: "w1"}, time.Hour)
+	require.NoError(t, err)
+	k := stack.New("shop", []stack.Spec{{Name: "web"}}, stack.Now())
+	k.Node = "n1"
+	require.NoError(t, db.Create(t.Context(), k, nil))
+	coming := stack.New("blog", []stack.Spec{{Name: "web"}}, stack.Now())
+	coming.Node = "n2"
+	require.NoError(t, db.Create(t.Context(), coming, nil))
+	require.NoError(t, db.Expect(t.Context(), coming.ID, "n1")) // which has nothing to do with the drain
+	moveAll(t, db, k.ID)
+
+	drained := make(chan error, 1)
+	go func() { drained <- Nodes{store: db}.Drain(t.Context(), "w1") }()
+	select {
+	case err := <-drained:
+		t.Fatalf("it returns before the node has removed what moved away: %v", err)
+	case <-time.After(drainSettle + 2*drainLook):
+	}
+	require.NoError(t, db.ForgetRemains(t.Context(), k.ID, "n1"))
+	require.NoError(t, <-drained)
 }
 
 func TestMove_RefusesWhatWouldNotStay(t *testing.T) {

@@ -112,8 +112,9 @@ const drainLook = time.Second
 // it takes no new ones, and so may the node itself.
 const drainSettle = 4 * time.Second
 
-// Drain makes a node move its stacks to others, and returns when it has none, or an error when
-// it is lost or activated before. If ctx ends first the node goes on.
+// Drain makes a node move its stacks to others, and returns when it has none and has removed what
+// it had of them, or an error when it is lost or activated before. If ctx ends first the node
+// goes on.
 func (n Nodes) Drain(ctx context.Context, asked string) error {
 	node, err := n.find(ctx, asked)
 	if err != nil {
@@ -140,7 +141,7 @@ func (n Nodes) Drain(ctx context.Context, asked string) error {
 			if empty.IsZero() {
 				empty = time.Now()
 			}
-			if time.Since(empty) >= drainSettle {
+			if time.Since(empty) >= drainSettle && !n.isLeaving(ctx, now) {
 				return nil
 			}
 		case now.State == string(cluster.Lost):
@@ -150,10 +151,21 @@ func (n Nodes) Drain(ctx context.Context, asked string) error {
 		default:
 			left = now.Stacks
 		}
-		if !pause.For(ctx, drainLook) {
+		switch {
+		case pause.For(ctx, drainLook):
+		case !empty.IsZero():
+			return fmt.Errorf("stopped waiting; node %s has no stacks left, but perhaps something of those that moved away, which its berthd removes", node.Name)
+		default:
 			return fmt.Errorf("stopped waiting; node %s has %d stacks left and goes on moving them, until: berthd nodes activate %s", node.Name, left, asked)
 		}
 	}
+}
+
+// isLeaving reports whether a node that is being drained may still have to remove what it had of
+// stacks that moved away. If it is lost, nobody waits for that.
+func (n Nodes) isLeaving(ctx context.Context, node NodeView) bool {
+	leaving, err := countLeaving(ctx, n.store, node.ID)
+	return (err != nil || leaving > 0) && node.Availability == "drain" && node.State != string(cluster.Lost)
 }
 
 // Activate takes back what Drain asked for. It returns an error if Swarm still keeps new stacks
