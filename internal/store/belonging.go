@@ -3,6 +3,10 @@ package store
 import (
 	"context"
 	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/berth-host/berth/internal/pause"
 )
 
 // Source is what Copying.Decide knows of a database that is to be copied.
@@ -38,6 +42,39 @@ func (s *Store) describe(ctx context.Context) (source Source, err error) {
 	}, `SELECT k.node, coalesce(max(n.name), ''), count(*), min(k.id) FROM stacks k LEFT JOIN nodes n ON n.id = k.node
 		WHERE k.status <> 'deleted' GROUP BY k.node ORDER BY k.node`)
 	return source, err
+}
+
+// leaseLook is how often awaitLeases looks.
+const leaseLook = 500 * time.Millisecond
+
+// awaitLeases waits until the leases of all nodes are over, as that of a node is soon after its
+// server was stopped. It refuses once a node renews its lease: after PostgreSQL has been
+// restarted, a server that has written nothing since does not hold the lock of the servers.
+func (s *Store) awaitLeases(ctx context.Context) error {
+	until := map[string]time.Time{}
+	for {
+		nodes, err := s.Nodes(ctx)
+		if err != nil {
+			return err
+		}
+		var wait time.Duration
+		for _, n := range nodes {
+			if !n.LeaseUntil.After(n.Now) {
+				continue
+			}
+			if before, seen := until[n.ID]; seen && n.LeaseUntil.After(before) {
+				return fmt.Errorf("a server runs on node %s and uses %s; stop it and run this again", n.Name, s.Name())
+			}
+			until[n.ID] = n.LeaseUntil
+			wait = max(wait, n.LeaseUntil.Sub(n.Now))
+		}
+		if wait == 0 {
+			return nil
+		}
+		if !pause.For(ctx, min(wait, leaseLook)) {
+			return ctx.Err()
+		}
+	}
 }
 
 // give makes rows that were copied those of one node: its stacks, and the events that it owes.

@@ -78,6 +78,9 @@ func Copy(ctx context.Context, c Copying) (copied []Copied, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := from.awaitLeases(ctx); err != nil {
+		return nil, err
+	}
 	to, drop, err := openTarget(ctx, c.To, c.Log)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -9,12 +10,14 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
@@ -274,6 +277,7 @@ func TestCopy_MakesAMachineTheFirstNodeAndBack(t *testing.T) {
 	returned = moveTo(t, s, returned, "n1")
 	_, err = s.Update(t.Context(), deleted.ID, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete(stack.Now()) })
 	must(err)
+	endLease(t, s, nodeOne)
 	must(s.Close())
 
 	mustCopy(t, db.options(), options(string(back)), store.Belonging{Before: "n1"})
@@ -398,6 +402,45 @@ func TestCopy_RefusesInOneLine(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 		})
+	}
+}
+
+// A server that has written nothing since PostgreSQL was restarted holds no lock, and goes on
+// renewing the lease of its node.
+func TestCopy_RefusesWhileANodeRenewsItsLease(t *testing.T) {
+	db, file := newPostgres(t).(postgres), newFile(t)
+	s := db.open(t)
+	register(t, s, nodeOne, time.Minute)
+	db.exec(t, "SELECT pg_terminate_backend(l.pid) FROM pg_locks l JOIN pg_database d ON d.oid = l.database WHERE d.datname = current_database() AND l.locktype = 'advisory'")
+	var renewing sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	renewing.Go(func() {
+		for pause.For(ctx, 100*time.Millisecond) {
+			_, _ = s.RenewLease(ctx, nodeOne, time.Minute) // again after an error
+		}
+	})
+	_, err := copyRows(t, db.options(), options(string(file)), store.Belonging{})
+	cancel()
+	renewing.Wait()
+	if err == nil || !strings.Contains(err.Error(), "a server runs on node "+nodeOne.Name) {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(string(file)); err == nil {
+		t.Error("there is a file")
+	}
+}
+
+func TestCopy_WaitsForTheEndOfTheLeaseOfAStoppedServer(t *testing.T) {
+	db := newPostgres(t).(postgres)
+	s := db.open(t)
+	until := register(t, s, nodeOne, 2*time.Second).At.Add(2 * time.Second)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	mustCopy(t, db.options(), options(string(newFile(t))), store.Belonging{})
+	s = db.open(t)
+	if now, err := s.Now(t.Context()); err != nil || now.Before(until) {
+		t.Errorf("copied at %s, %s before the lease was over, %v", now, until.Sub(now), err)
 	}
 }
 
