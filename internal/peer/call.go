@@ -222,24 +222,38 @@ type Claims struct {
 // awayRetry is when to try again what needs a node that does not answer.
 const awayRetry = 5 * time.Second
 
-// Claim moves a stack into an account, as Claimer does.
+// Claim moves a stack into an account, as Claimer does. If its node has just given the stack to
+// another, Claim asks that one.
 func (c Claims) Claim(ctx context.Context, id, owner, email string) (*stack.Stack, error) {
 	node, err := c.Owners.Owner(ctx, id)
 	if err != nil {
 		return nil, &stack.Error{Kind: stack.Unavailable, RetryAfter: awayRetry, Detail: "the node that runs this stack cannot be looked up in the database at the moment; claim it again shortly"}
 	}
+	st, err := c.claimOn(ctx, node, claimCall{id, owner, email})
+	if stack.KindOf(err) != stack.Unavailable {
+		return st, err
+	}
+	now, unread := c.Owners.Reread(ctx, id)
+	if unread != nil || now == "" || now == node {
+		return st, err
+	}
+	return c.claimOn(ctx, now, claimCall{id, owner, email})
+}
+
+// claimOn claims a stack on a node, "" for a stack that this one is to deny.
+func (c Claims) claimOn(ctx context.Context, node string, call claimCall) (*stack.Stack, error) {
 	if node == "" || node == c.Self {
-		return c.Here.Claim(ctx, id, owner, email)
+		return c.Here.Claim(ctx, call.Stack, call.Owner, call.Email)
 	}
 	var none struct{}
-	err = c.Pool.Call(ctx, node, http.MethodPost, "claim", claimCall{id, owner, email}, &none)
+	err := c.Pool.Call(ctx, node, http.MethodPost, "claim", call, &none)
 	if _, known := errors.AsType[*stack.Error](err); err != nil && !known {
-		c.Pool.cfg.Log.Info("claim not passed on", "stack", id, "error", err)
+		c.Pool.cfg.Log.Info("claim not passed on", "stack", call.Stack, "error", err)
 		return nil, &stack.Error{Kind: stack.Unreachable, RetryAfter: awayRetry, Detail: fmt.Sprintf(
 			"node %s, which runs this stack, cannot be reached at the moment; claim it again shortly", c.Pool.cfg.Nodes.Name(node))}
 	}
 	if err != nil {
 		return nil, err
 	}
-	return c.Read(ctx, id)
+	return c.Read(ctx, call.Stack)
 }

@@ -580,6 +580,42 @@ func TestClaims_ReachTheOwner(t *testing.T) {
 	}
 }
 
+// giver is a node that gives a stack to another while that is claimed.
+type giver struct {
+	world *world
+	to    string
+}
+
+func (g giver) Claim(_ context.Context, id, _, _ string) (*stack.Stack, error) {
+	g.world.give(id, g.to)
+	return nil, store.ErrNotOwner
+}
+
+func TestClaims_FollowAStackThatMoves(t *testing.T) {
+	w, first, second := pair(t, echo, noAPI)
+	third := w.join("n3", noAPI("n3"))
+	second.calls.AnswerClaims(giver{w, "n3"})
+	third.calls.AnswerClaims(claimer{"n3"})
+	claims := peer.Claims{
+		Here: giver{w, "n3"}, Owners: first.table, Self: "n1", Pool: first.pool,
+		Read: func(_ context.Context, id string) (*stack.Stack, error) {
+			return &stack.Stack{ID: id, Name: "read"}, nil
+		},
+	}
+	for id, owner := range map[string]string{theStack: "n2", "stk_aaaaaaaaaaaa": "n1"} {
+		w.give(id, owner)
+		if s, err := claims.Claim(t.Context(), id, "acc_1", "ana@example.com"); err != nil || s.Name != "read" {
+			t.Errorf("of %s: %v %v", owner, s, err)
+		}
+	}
+	const id = "stk_bbbbbbbbbbbb" // goes around
+	w.give(id, "n1")
+	claims.Here = giver{w, "n2"}
+	if _, err := claims.Claim(t.Context(), id, "acc_1", "ana@example.com"); stack.KindOf(err) != stack.Unavailable {
+		t.Errorf("of a stack that goes on to move: %v", err)
+	}
+}
+
 // rows has ten thousand stacks of another node.
 type rows struct{ all []store.Placement }
 

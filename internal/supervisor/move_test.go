@@ -20,6 +20,7 @@ import (
 	"github.com/berth-host/berth/internal/engine/enginetest"
 	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
 )
 
 // links are the ways between the nodes of a test.
@@ -327,6 +328,7 @@ func TestMove_WhileAStackIsStoppedItIsNotChanged(t *testing.T) {
 		st := a.live(service("web"))
 		var held atomic.Int32
 		a.sup.cfg.Hold = func(string) { held.Add(1) }
+		claimed := make(chan error, 1)
 		l.meet = func(moment string) error {
 			if moment != "before start" {
 				return nil
@@ -338,10 +340,16 @@ func TestMove_WhileAStackIsStoppedItIsNotChanged(t *testing.T) {
 			require.Equal(t, stack.Unavailable, stack.KindOf(err))
 			_, err = a.sup.RunCommand(a.t.Context(), a.once(st, "web"), time.Minute, io.Discard)
 			require.Equal(t, stack.Unavailable, stack.KindOf(err))
-			require.Equal(t, stack.Unavailable, stack.KindOf(a.claim(st.ID)))
+			asked := time.Now()
+			require.ErrorIs(t, a.claim(st.ID), errMoving)
+			require.InDelta(t, moveHold, time.Since(asked), float64(moveLook))
+			go func() { claimed <- a.claim(st.ID) }()
+			time.Sleep(moveHold / 2)
+			require.Empty(t, claimed, "it waits for the end of the move")
 			return nil
 		}
 		require.NoError(t, a.sup.Move(a.t.Context(), st.ID, "b"))
+		require.ErrorIs(t, <-claimed, store.ErrNotOwner)
 		require.NoError(t, b.claim(st.ID))
 		require.Equal(t, stack.Unavailable, stack.KindOf(a.claim(st.ID)))
 		require.Equal(t, "L1", b.consistent(b.get(st.ID), "in the end"))

@@ -408,8 +408,10 @@ func accept(st *stack.Stack, u source.Upload, services []stack.Service) ([]stack
 }
 
 // Claim moves a stack into an account (docs/api.md, "POST /v0/claim"). An expired one
-// comes back in the background.
+// comes back in the background. While the stack moves to another node, Claim waits as
+// AwaitMove does.
 func (s *Supervisor) Claim(ctx context.Context, id, owner, email string) (*stack.Stack, error) {
+	s.AwaitMove(ctx, id)
 	var late bool // the time of the stack had run out, and it had not expired yet
 	st, err := s.change(ctx, id, func(st *stack.Stack) ([]stack.Event, error) {
 		now := stack.Now()
