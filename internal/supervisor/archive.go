@@ -69,9 +69,11 @@ func (r *runner) keepApartLater() {
 	if r.cfg.Archive == nil || !r.keeping.CompareAndSwap(false, true) {
 		return
 	}
+	r.pushing.Store(true)
 	ctx := r.settling() // a node that is cut off does not know whether the stack is still its own
 	r.sup.jobs.Go(func() {
 		defer r.keeping.Store(false)
+		defer r.pushing.Store(false)
 		st, err := r.cfg.Store.Get(ctx, r.id)
 		if err != nil || apartName(st) == "" || apartName(st) == r.apart {
 			return

@@ -95,6 +95,32 @@ func TestKeepApart_OfAStackThatIsDeletedMeanwhileIsForgotten(t *testing.T) {
 	})
 }
 
+// What a deleted stack has on its node goes after the end of a push: a server that finds it makes
+// the registry forget the stack once more.
+func TestKeepApart_EndsBeforeADeletedStackGoes(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(a, _ *world, l *links) {
+		pushed, ends := make(chan struct{}), make(chan struct{})
+		a.engine.After("Push", func(string) error {
+			close(pushed)
+			<-ends
+			return nil
+		})
+		st := a.long(service("web"))
+		<-pushed
+		gone := make(chan error, 1)
+		go func() { gone <- a.sup.Delete(a.t.Context(), st.ID) }()
+		time.Sleep(time.Second)
+		require.Empty(t, gone)
+		require.True(t, a.dir.Has(st.ID))
+		require.Empty(t, l.archive.forgotten)
+		close(ends)
+		require.NoError(t, <-gone)
+		require.Equal(t, []string{st.ID}, l.archive.forgotten)
+		require.Equal(t, "-", a.consistent(st, "in the end"))
+	})
+}
+
 func TestOrphans_OfADeletedStackMakeTheRegistryForgetItOnceMore(t *testing.T) {
 	t.Parallel()
 	inCluster(t, func(a, b *world, l *links) {

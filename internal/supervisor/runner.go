@@ -38,6 +38,7 @@ type runner struct {
 	cut       atomic.Bool                // whether it ever was isolated
 	doubtful  atomic.Bool                // whether a change of the row may have taken effect that nobody waits for
 	keeping   atomic.Bool                // whether something is being kept apart from the node
+	pushing   atomic.Bool                // whether that is by keepApartLater
 	apart     string                     // what was kept apart last; only whoever has set keeping uses it
 	copying   atomic.Bool                // whether a snapshot of the data is being taken
 	pausing   atomic.Bool                // whether the processes are paused for it
@@ -144,6 +145,9 @@ func (r *runner) windUp(l *loop) {
 // be removed is left to watchLeftovers.
 func (r *runner) discard() {
 	r.unroute()
+	for r.pushing.Load() { // what is left lets the next server know, if this one dies, that the registry may have something
+		time.Sleep(preparePause)
+	}
 	if err := r.removeStack(context.WithoutCancel(r.ctx)); err != nil {
 		r.log.Warn("a deleted stack is not all removed; trying again later", "error", err)
 	}
