@@ -28,6 +28,7 @@ type Store interface {
 	Update(ctx context.Context, id string, fn func(*stack.Stack) ([]stack.Event, error), options ...store.Option) (*stack.Stack, error)
 	Watch(id string) (woken <-chan struct{}, stop func())
 	DeletedPushed(ctx context.Context) ([]string, error)
+	DeletedElsewhere(ctx context.Context, since time.Time) ([]string, error)
 	ForgetPushed(ctx context.Context, id string) error
 	RememberPushed(ctx context.Context, id string) error
 }
@@ -50,7 +51,7 @@ type Config struct {
 // Depot keeps what nodes need of each other.
 type Depot struct {
 	cfg     Config
-	states  map[string]*state // by deleted stack, or reference of a base image; of Run alone
+	states  map[string]*state // by deleted stack, late push, or reference of a base image; of Run alone
 	offered chan struct{}     // gets a value when there is another base image
 
 	mu    sync.Mutex
@@ -74,6 +75,11 @@ const (
 	settle    = 2 * time.Second // after a change, which is seldom alone
 	firstWait = 5 * time.Second // after an error; it doubles
 	lastWait  = 5 * time.Minute
+
+	// A node that was cut off may end a push after another one has deleted the stack, and never
+	// be back to say so.
+	lateFor   = 6 * time.Hour // for how long to look for that
+	lateEvery = lastWait
 )
 
 // Run forgets deleted stacks and pushes base images until ctx ends.
@@ -108,7 +114,20 @@ func (d *Depot) round(ctx context.Context) time.Duration {
 		d.cfg.Log.Warn("deleted stacks not read, so the registry keeps what it has of them; trying again", "error", err)
 		return firstWait
 	}
+	late, err := d.cfg.Store.DeletedElsewhere(ctx, stack.Now().Add(-lateFor))
+	if err != nil {
+		d.cfg.Log.Warn("deleted stacks of other nodes not read, so the registry may keep what these push of them; trying again", "error", err)
+		return firstWait
+	}
 	present := map[string]bool{}
+	for _, id := range late {
+		push := "late push of " + id
+		present[push] = true
+		d.attend(push, func() error { return d.forgetAll(ctx, id) })
+		if s := d.states[push]; s.done {
+			*s = state{again: time.Now().Add(lateEvery), wait: firstWait}
+		}
+	}
 	for _, id := range deleted {
 		present[id] = true
 		d.attend(id, func() error { return d.forget(ctx, id) })
@@ -158,18 +177,22 @@ func (d *Depot) next() time.Duration {
 	return wait
 }
 
-// forget removes everything of a deleted stack.
+// forget removes everything of a deleted stack, and records that.
 func (d *Depot) forget(ctx context.Context, id string) error {
-	everything := func() error { return d.cfg.Registry.Forget(ctx, id, func(string) bool { return false }) }
-	if err := everything(); err != nil {
+	if err := d.forgetAll(ctx, id); err != nil {
 		return err
 	}
 	if err := d.cfg.Store.ForgetPushed(ctx, id); err != nil {
 		return err
 	}
 	// Once more, since another node may have called ForgetDeleted between the two.
-	if err := everything(); err != nil {
+	if err := d.forgetAll(ctx, id); err != nil {
 		return errors.Join(err, d.cfg.Store.RememberPushed(ctx, id))
 	}
 	return nil
+}
+
+// forgetAll removes everything of a stack from the registry.
+func (d *Depot) forgetAll(ctx context.Context, id string) error {
+	return d.cfg.Registry.Forget(ctx, id, func(string) bool { return false })
 }

@@ -265,6 +265,26 @@ func TestForgetDeleted_RemovesWhatWasPutSince(t *testing.T) {
 	require.Equal(t, 3, times)
 }
 
+// A node that was cut off may push after another one has deleted the stack, and never be back.
+func TestRound_RemovesWhatALostNodePushesLater(t *testing.T) {
+	w := newWorld(t)
+	one, driver := w.node("one")
+	two, _ := w.node("two")
+	require.NoError(t, w.put(one, "files-g1", "text"))
+	w.goesTo("two")
+	w.delete()
+	for range 3 {
+		two.round(t.Context())
+		require.Empty(t, w.tags())
+		require.NoError(t, driver.Push(t.Context(), "base", one.StackImage(w.stack.ID, "web-g1"), one.Login()))
+		require.LessOrEqual(t, two.round(t.Context()), lateEvery)
+		require.NotEmpty(t, w.tags(), "it was looked for a moment ago")
+		for _, s := range two.states {
+			s.again = time.Now() // lateEvery later
+		}
+	}
+}
+
 func TestRun_LeavesNothingOfADeletedStack(t *testing.T) {
 	w := newWorld(t)
 	one, _ := w.node("one")

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -58,5 +59,34 @@ func (on suite) TestDataKey_IsSealedAndGoesWithTheStack(t *testing.T) {
 	}
 	if get(t, s, fresh.ID).Pushed {
 		t.Error("a stack that is not deleted counts as pushed")
+	}
+}
+
+func (on suite) TestDeletedElsewhere_AreStacksThatWentToAnotherNodeLately(t *testing.T) {
+	s, _ := on.open(t)
+	begun := stack.Now()
+	own, kept, gone := createOn(t, s, "n1"), createOn(t, s, "n1"), createOn(t, s, "n1")
+	expected := createOn(t, s, "n1")
+	if err := s.Expect(t.Context(), expected.ID, "n2"); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range []*stack.Stack{own, kept, gone, expected} {
+		if _, err := s.Update(t.Context(), k.ID, func(now *stack.Stack) ([]stack.Event, error) {
+			if k == kept || k == gone {
+				now.Node, now.Epoch = "n2", now.Epoch+1
+			}
+			if k == kept {
+				return nil, nil
+			}
+			return now.Delete(stack.Now())
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ids, err := s.DeletedElsewhere(t.Context(), begun); err != nil || !slices.Equal(ids, []string{gone.ID}) {
+		t.Errorf("DeletedElsewhere = %q, %v, want %s", ids, err, gone.ID)
+	}
+	if ids, err := s.DeletedElsewhere(t.Context(), stack.Now().Add(time.Minute)); err != nil || len(ids) > 0 {
+		t.Errorf("DeletedElsewhere = %q, %v since later", ids, err)
 	}
 }

@@ -155,6 +155,15 @@ func (s *Store) DeletedPushed(ctx context.Context) ([]string, error) {
 	return readAll(ctx, s, s.read, "read deleted stacks", onlyPlace[string], "SELECT id FROM stacks WHERE status = 'deleted' AND pushed ORDER BY seq")
 }
 
+// DeletedElsewhere returns the ids of the deleted stacks that have gone to another node since a
+// time, while the node before has not come back, as far as anybody knows: it may still push
+// something of them.
+func (s *Store) DeletedElsewhere(ctx context.Context, since time.Time) ([]string, error) {
+	return readAll(ctx, s, s.read, "read deleted stacks of other nodes", onlyPlace[string],
+		`SELECT id FROM stacks WHERE status = 'deleted'
+		AND id IN (SELECT stack_id FROM remains WHERE NOT expected AND since >= ?) ORDER BY seq`, micros(since))
+}
+
 // ForgetPushed records that a registry has nothing of a deleted stack any more.
 func (s *Store) ForgetPushed(ctx context.Context, id string) error {
 	return s.transact(ctx, func(tx *sql.Tx) error {
