@@ -223,6 +223,7 @@ func TestPackages_RunUnderSystemd(t *testing.T) {
 		}
 		return nil
 	})
+	m.requireDrainsAfterReload(t)
 	require.Equal(t, instance, m.sh(t, "cat /var/lib/berth/instance"))
 	require.Contains(t, m.sh(t, "tail -1 /etc/berth/berthd.env; stat -c %a /etc/berth/berthd.env"), "BERTH_LISTEN=:8181\n600")
 
@@ -243,6 +244,33 @@ func TestPackages_RunUnderSystemd(t *testing.T) {
 	m.sh(t, "test ! -e /var/lib/berth && test ! -e /etc/berth && test ! -e /usr/bin/berth")
 	_, failed := m.try(t, "systemctl --failed --no-legend")
 	require.Empty(t, failed)
+}
+
+// requireDrainsAfterReload requires that a restart waits for an open request, as a reload does, also
+// after a reload, and that the service comes back if its main process is killed.
+func (m machine) requireDrainsAfterReload(t *testing.T) {
+	t.Helper()
+	require.NotContains(t, m.sh(t, "journalctl -u berthd"), "not our child")
+	m.sh(t, `(printf 'POST /v0/validate HTTP/1.1\r\nHost: localhost:8181\r\nContent-Type: application/json\r\nContent-Length: 13\r\nConnection: close\r\n\r\n{"files"'; sleep 4; printf ':{} }') |
+		bash -c 'exec 3<>/dev/tcp/localhost/8181 4<&0; cat <&4 >&3 & cat <&3 >/tmp/answer; wait' & sleep 2; systemctl restart berthd; wait`)
+	require.Regexp(t, "^HTTP/1.1 [24]", m.sh(t, "head -1 /tmp/answer"), "a request was cut off by the restart")
+	m.requireServing(t)
+	_, failed := m.try(t, "systemctl --failed --no-legend")
+	require.Empty(t, failed)
+
+	pid := m.sh(t, "systemctl show -P MainPID berthd")
+	m.sh(t, "systemctl reload berthd && kill -9 $(systemctl show -P MainPID berthd)")
+	eventually(t, "the service is restarted", func() error {
+		if now := m.sh(t, "systemctl show -P MainPID berthd"); now == pid || now == "0" {
+			return fmt.Errorf("the main process is %s", now)
+		}
+		_, err := m.try(t, "curl -sS --fail-with-body localhost:8181/healthz")
+		if err != `{"ok":true}` {
+			return errors.New(err)
+		}
+		return nil
+	})
+	m.requireServing(t)
 }
 
 // requireSafeUnit requires that systemd finds no fault in the unit, and that it is closed

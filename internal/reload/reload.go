@@ -130,15 +130,43 @@ func (p Program) Start(args []string, files map[string]*os.File) (*Successor, er
 		c.ExtraFiles = append(c.ExtraFiles, file)
 	}
 	c.Env = append(environment(), variable+"="+strings.Join(names, ","))
+	wait := c.Wait
+	if isSystemds() {
+		c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_PARENT}
+		wait = func() error { return awaitEnd(c.Process.Pid) }
+	}
 	if err := c.Start(); err != nil {
 		return nil, errors.Join(err, ours.Close())
 	}
 	s := &Successor{command: c, channel: newChannel(ours), ended: make(chan struct{})}
 	go func() {
 		defer close(s.ended)
-		s.how = c.Wait()
+		s.how = wait()
 	}()
 	return s, nil
+}
+
+// isSystemds reports whether systemd has started this process as its service. The next one is to
+// be systemd's child from the start, too: it does not wait for the end of a main process that was
+// another's when it got to know it, but kills it at once.
+func isSystemds() bool { return os.Getppid() == 1 && os.Getenv("NOTIFY_SOCKET") != "" }
+
+// awaitEnd waits until a process has ended that another one than this waits for.
+func awaitEnd(pid int) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("wait for process %d: %w", pid, err)
+	}
+	defer unix.Close(fd)
+	for {
+		_, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
 }
 
 // environment returns the environment without what is for this process alone.

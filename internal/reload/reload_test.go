@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -154,5 +155,30 @@ func TestCheck(t *testing.T) {
 	if os.Geteuid() == 0 {
 		require.NoError(t, os.Chown(good.path, 65534, 65534))
 		require.ErrorContains(t, good.Check(t.Context()), "belongs to user 65534")
+	}
+}
+
+// A process that another one waits for is waited for all the same.
+func TestAwaitEnd_ReturnsOnceTheProcessHasEnded(t *testing.T) {
+	c := exec.Command("sleep", "1h")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- awaitEnd(c.Process.Pid) }()
+	select {
+	case err := <-ended:
+		t.Errorf("it runs, and %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	if err := c.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	_ = c.Wait() // it was killed
+	if err := awaitEnd(c.Process.Pid); err != nil {
+		t.Errorf("of one that is gone: %v", err)
 	}
 }
