@@ -64,7 +64,7 @@ func TestPackages_HaveTheFilesOfBothArchitectures(t *testing.T) {
 	t.Parallel()
 	dist := needPackages(t)
 	files := map[string][]string{
-		"berthd": {"-rwxr-xr-x ./usr/bin/berthd", "-rw-r--r-- ./usr/lib/systemd/system/berthd.service", "-rw-r--r-- ./usr/share/berthd/berthd.env", "-rw-r--r-- ./usr/share/man/man8/berthd.8.gz", "-rw-r--r-- ./usr/share/bash-completion/completions/berthd"},
+		"berthd": {"-rwxr-xr-x ./usr/bin/berthd", "-rw-r--r-- ./usr/lib/systemd/system/berthd.service", "-rw-r--r-- ./usr/share/berthd/berthd.env", "-rw-r--r-- ./usr/share/man/man8/berthd.8.gz", "-rw-r--r-- ./usr/share/bash-completion/completions/berthd", "-rw-r--r-- ./etc/needrestart/conf.d/berthd.conf"},
 		"berth":  {"-rwxr-xr-x ./usr/bin/berth", "-rw-r--r-- ./usr/share/man/man1/berth.1.gz", "-rw-r--r-- ./usr/share/bash-completion/completions/berth"},
 	}
 	for arch, machine := range map[string]byte{"amd64": 0x3e, "arm64": 0xb7} {

@@ -51,7 +51,7 @@ for arch in $ARCHS; do
 
 	debian=$stage/deb-$arch
 	build "$arch" "$debian" "-X main.settingsFile=/etc/berth/berthd.env -X main.dataDir=/var/lib/berth" ./cmd/berthd
-	cp "$stage/$name/berth" "$stage"/common/* packaging/postinst packaging/prerm packaging/postrm "$debian/"
+	cp "$stage/$name/berth" "$stage"/common/* packaging/needrestart.conf packaging/postinst packaging/prerm packaging/postrm "$debian/"
 	gzip -9n "$debian/berth.1" "$debian/berthd.8"
 	for package in berth berthd; do
 		(cd "$debian" && ARCH=$arch "$stage/native/nfpm" package --config "$packaging/$package.yaml" --packager deb --target "$stage/")
