@@ -213,7 +213,7 @@ func removeCgroups(parent string) error {
 				if err == nil && d.IsDir() {
 					groups = append(groups, path)
 				}
-				return err
+				return unlessMissing(err) // two names may lead to one hierarchy
 			}))
 			for i := len(groups) - 1; i >= 0; i-- { // the inner ones first
 				errs = append(errs, unlessMissing(syscall.Rmdir(groups[i])))
