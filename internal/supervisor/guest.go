@@ -212,7 +212,7 @@ func (s *Supervisor) addGuest(offer Offer) (*guest, error) {
 	switch {
 	case s.guests[offer.ID] != nil || s.runners[offer.ID] != nil:
 		return nil, store.ErrNotOwner
-	case s.removed[offer.ID] || s.taking[offer.ID]:
+	case s.passing[offer.ID] != 0:
 		return nil, errLeaving
 	}
 	g := &guest{sup: s, offer: offer, runner: newRunner(s, offer.ID, offer.Epoch+1, false, nil), over: make(chan struct{}), last: time.Now()}
@@ -360,9 +360,9 @@ func (g *guest) drop(ctx context.Context) error {
 	<-g.runner.ended
 	s.mu.Lock()
 	delete(s.guests, id)
-	s.removed[id] = true
+	s.passing[id] = going
 	s.mu.Unlock()
-	defer s.endRemoving(id)
+	defer s.endPassage(id)
 	if err := s.removeGuest(ctx, id); err != nil { // watchLeftovers tries again
 		return err
 	}

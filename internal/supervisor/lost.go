@@ -80,10 +80,10 @@ func (s *Supervisor) TakeOver(ctx context.Context, lost Lost) error {
 // it is not kept, another node is first, or the node is back. It begins with the data of the
 // snapshot, unless that is zero.
 func (s *Supervisor) takeFrom(ctx context.Context, st *stack.Stack, from stack.Snapshot, ended time.Time) error {
-	if !s.beginTaking(st.ID) {
+	if !s.beginPassage(st.ID, coming) {
 		return nil
 	}
-	defer s.endTaking(st.ID)
+	defer s.endPassage(st.ID)
 	had, known, err := s.cfg.Store.Remains(ctx, st.ID, s.cfg.Node)
 	switch {
 	case err != nil:
@@ -161,46 +161,36 @@ func (s *Supervisor) unbring(ctx context.Context, id string) error {
 	return s.cfg.Store.ForgetRemains(ctx, id, s.cfg.Node)
 }
 
-// beginTaking makes sweeps leave a stack alone that is about to be made or taken. It returns
-// false if something of it is under way here.
-func (s *Supervisor) beginTaking(id string) bool {
+// passage is why a stack that is not this node's, or not yet, is left alone by whatever else comes
+// upon it.
+type passage int
+
+const (
+	coming passage = iota + 1 // it is about to be made, or taken from a lost node
+	going                     // what is here of it is being removed: what comes has the same names
+)
+
+// beginPassage notes the passage of a stack. It returns false if something of the stack is under way here.
+func (s *Supervisor) beginPassage(id string, what passage) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.taking[id] || s.removed[id] || s.guests[id] != nil || s.runners[id] != nil {
+	if s.passing[id] != 0 || s.guests[id] != nil || what == coming && s.runners[id] != nil {
 		return false
 	}
-	s.taking[id] = true
+	s.passing[id] = what
 	return true
 }
 
-func (s *Supervisor) endTaking(id string) {
+func (s *Supervisor) endPassage(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.taking, id)
+	delete(s.passing, id)
 }
 
-// beginRemoving keeps a stack away from this node that is not its own, while what is here of it
-// is removed: what comes has the same names. It returns false if the stack is coming.
-func (s *Supervisor) beginRemoving(id string) bool {
+func (s *Supervisor) isGoing(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.taking[id] || s.removed[id] || s.guests[id] != nil {
-		return false
-	}
-	s.removed[id] = true
-	return true
-}
-
-func (s *Supervisor) endRemoving(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.removed, id)
-}
-
-func (s *Supervisor) isBeingRemoved(id string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.removed[id]
+	return s.passing[id] == going
 }
 
 // isComing reports whether a stack that is new, or another node's, is about to become this
@@ -208,7 +198,7 @@ func (s *Supervisor) isBeingRemoved(id string) bool {
 func (s *Supervisor) isComing(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.taking[id] || s.guests[id] != nil
+	return s.passing[id] == coming || s.guests[id] != nil
 }
 
 // Take puts a stack under supervision that has become this node's while the server runs: it

@@ -161,10 +161,10 @@ func (s *Supervisor) removeOrphans(ctx context.Context, found orphans, there inv
 
 // removePart removes what is to go of one orphan.
 func (s *Supervisor) removePart(ctx context.Context, id string, o *orphan, there engine.Objects) error {
-	if !s.beginRemoving(id) {
+	if !s.beginPassage(id, going) {
 		return nil // it has begun to come here meanwhile
 	}
-	defer s.endRemoving(id)
+	defer s.endPassage(id)
 	deleted, err := s.cfg.Store.Deleted(ctx, id)
 	if err != nil {
 		return err

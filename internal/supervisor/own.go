@@ -69,7 +69,7 @@ func (s *Supervisor) awaitLeft(ctx context.Context, id string) error {
 			return errLeaving
 		}
 	}
-	for s.isBeingRemoved(id) {
+	for s.isGoing(id) {
 		if !pause.For(ctx, moveLook) {
 			return errLeaving
 		}

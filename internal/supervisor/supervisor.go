@@ -156,8 +156,7 @@ type Supervisor struct {
 	mu      sync.Mutex
 	runners map[string]*runner   // by the stack's id
 	guests  map[string]*guest    // stacks that are about to come, by id
-	taking  map[string]bool      // stacks that are about to be made, or taken from a lost node, by id
-	removed map[string]bool      // stacks of which what is here is being removed, by id
+	passing map[string]passage   // stacks that come or go otherwise, by id
 	empty   map[string]time.Time // what EmptyStacks returned last, and when each was seen to have no data
 
 	isolated bool // the node is cut off; see Isolated
@@ -171,7 +170,7 @@ const siteReaders = 2
 
 // New returns a Supervisor that does nothing before Start.
 func New(cfg Config) *Supervisor {
-	s := &Supervisor{cfg: cfg, began: time.Now(), runners: map[string]*runner{}, guests: map[string]*guest{}, taking: map[string]bool{}, removed: map[string]bool{}}
+	s := &Supervisor{cfg: cfg, began: time.Now(), runners: map[string]*runner{}, guests: map[string]*guest{}, passing: map[string]passage{}}
 	s.reading, s.ready = semaphore.NewWeighted(siteReaders), semaphore.NewWeighted(maxReady)
 	s.copying, s.turns = semaphore.NewWeighted(dataCopies), pause.NewTurns()
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -237,8 +236,8 @@ func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, src *source.So
 	}
 	st.Node, st.Epoch = s.cfg.Node, s.firstEpoch()
 	st.MakeSecrets(st.Generation.Services)
-	s.beginTaking(st.ID)
-	defer s.endTaking(st.ID)
+	s.beginPassage(st.ID, coming)
+	defer s.endPassage(st.ID)
 	// Before the row, which could not be taken back on a full disk.
 	kept, err := s.cfg.Dir.KeepSource(st.ID, src.Dir())
 	failpoint.Here("source-kept")
