@@ -55,17 +55,20 @@ func (l *linkTree) add(name, target string) *place {
 // stays reports whether a link that was added leads to a place in the folder at the top of its name,
 // once all are added.
 func (l *linkTree) stays(link *place) bool {
-	if l.known == nil {
-		l.known = map[*place]spot{}
-	}
 	return l.follow(link).at != nil
 }
 
 // leaves reports whether a link that was added leads out of the folder at the top of its name, once
 // all are added.
-func (l *linkTree) leaves(link *place) bool { return !l.stays(link) && !l.follow(link).circle }
+func (l *linkTree) leaves(link *place) bool {
+	s := l.follow(link)
+	return s.at == nil && !s.circle
+}
 
 func (l *linkTree) follow(link *place) spot {
+	if l.known == nil {
+		l.known = map[*place]spot{}
+	}
 	if s, is := l.known[link]; is {
 		return s
 	}
